@@ -1,0 +1,112 @@
+"""Frames: a length of four bytes, a header, a message. Here are the headers, and how an answer becomes buffers.
+
+A request's header says which API and version follows, so it is decoded by hand before any codec is chosen. The
+response to ApiVersions always has the old header: the client cannot know yet what the broker speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from headrace.wire import codec
+from headrace.wire.apis import API_VERSIONS, APIS
+from headrace.wire.codec import DecodeError, Pieces
+from headrace.wire.schema import Buffer, Message, Payload
+
+_HEADER = struct.Struct(">hhih")
+_LENGTH = struct.Struct(">i")
+_RESPONSE_HEAD = struct.Struct(">ii")
+_JOIN_BELOW_BYTES = 16 * 1024
+
+
+class RequestHeader(NamedTuple):
+    """Who asks for what; `body` is the position at which the message starts."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """The header of a request's frame (without its length)."""
+    try:
+        api_key, version, correlation_id, size = _HEADER.unpack_from(frame)
+        pos = _HEADER.size
+        client_id = None
+        if size >= 0:
+            if pos + size > len(frame):
+                raise DecodeError("the client id goes beyond the request")
+            client_id = str(frame[pos : pos + size], "utf-8", "replace")
+            pos += size
+        elif size < -1:
+            raise DecodeError("the client id has a length below zero")
+        api = APIS.get(api_key)
+        # The header of an unsupported version has to be guessed: only its fixed part is relied on then.
+        if api is not None and api.flexible_since <= version <= api.newest:
+            pos = _skip_tags(frame, pos)
+        return RequestHeader(api_key, version, correlation_id, client_id, pos)
+    except (struct.error, IndexError):
+        raise DecodeError("a request ends inside its header") from None
+
+
+def _skip_tags(frame: Buffer, pos: int) -> int:
+    count, pos = codec.read_unsigned_varint(frame, pos)
+    for _ in range(count):
+        _, pos = codec.read_unsigned_varint(frame, pos)
+        size, pos = codec.read_unsigned_varint(frame, pos)
+        pos += size
+        if pos > len(frame):
+            raise DecodeError("a tagged field goes beyond the header")
+    return pos
+
+
+def request_frame(message: Payload, version: int, correlation_id: int, client_id: str) -> bytes:
+    """A request as the bytes to send, its length included."""
+    name = client_id.encode()
+    flexible = version >= message.api.flexible_since
+    head = (
+        _HEADER.pack(message.api.key, version, correlation_id, len(name))
+        + name
+        + (b"\0" if flexible else b"")
+    )
+    body = codec.encode_bytes(message, version)
+    return _LENGTH.pack(len(head) + len(body)) + head + body
+
+
+def response_frame(api_key: int, message: Message, version: int, correlation_id: int) -> Pieces:
+    """A response as buffers to send: small pieces joined, large ones as they are."""
+    pieces: Pieces = [b""]
+    if api_key != API_VERSIONS and version >= APIS[api_key].flexible_since:
+        pieces.append(b"\0")
+    codec.encoder(type(message), version)(message, pieces)
+    pieces[0] = _RESPONSE_HEAD.pack(4 + sum(map(len, pieces)), correlation_id)
+    return join_small(pieces)
+
+
+def response_body(api_key: int, version: int, frame: Buffer) -> int:
+    """Where the message starts in a response's frame (without its length, after the correlation id)."""
+    if api_key != API_VERSIONS and version >= APIS[api_key].flexible_since:
+        return _skip_tags(frame, 4)
+    return 4
+
+
+def join_small(pieces: Pieces) -> Pieces:
+    """Runs of small buffers as one each: a socket call per kilobyte would cost more than the copy."""
+    if not any(len(piece) >= _JOIN_BELOW_BYTES for piece in pieces):
+        return [b"".join(pieces)]
+    joined: Pieces = []
+    small: Pieces = []
+    for piece in pieces:
+        if len(piece) < _JOIN_BELOW_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(piece)
+    if small:
+        joined.append(b"".join(small))
+    return joined
