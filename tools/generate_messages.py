@@ -16,7 +16,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from kio.schema.index import schema_name_map
+from kio.schema.index import LoadableEntityType, schema_name_map
 from kio.static.constants import EntityType
 
 MESSAGES = Path(__file__).parent.parent / "src/headrace/wire/messages"
@@ -83,10 +83,7 @@ def snake(name: str) -> str:
 
 def field_name(field: dataclasses.Field[Any]) -> str:
     """kio drops the unit of times; Kafka's own names keep it, and so do ours."""
-    timed = (
-        field.metadata.get("kafka_type") in ("timedelta_i32", "timedelta_i64")
-        or field.name == "log_append_time"
-    )
+    timed = field.metadata.get("kafka_type") in ("timedelta_i32", "timedelta_i64") or field.name == "log_append_time"
     return field.name + "_ms" if timed and not field.name.endswith("_ms") else field.name
 
 
@@ -184,12 +181,12 @@ def python_type(seen: Seen) -> str:
     return f"{text} | None" if seen.nullable or seen.default == "None" else text
 
 
-def write_module(api_key: int, name: str, entities: tuple[EntityType, ...]) -> str:
+def write_module(api_key: int, name: str, entities: tuple[LoadableEntityType, ...]) -> str:
     modules = schema_name_map[snake(name)]
     limit = UNSTABLE.get(name)
     versions = sorted(v for v in modules if limit is None or v < limit)
     flexible = 32767
-    parts: list[tuple[EntityType, Structures]] = []
+    parts: list[tuple[LoadableEntityType, Structures]] = []
     for entity in entities:
         found: Structures = {}
         for version in reversed(versions):
@@ -221,8 +218,8 @@ def load(path: str) -> Any:
 
 
 def write_structures(
-    api_key: int, name: str, entity: EntityType, found: Structures, versions: tuple[int, int], flexible: int,
-    parts: list[tuple[EntityType, Structures]],
+    api_key: int, name: str, entity: LoadableEntityType, found: Structures, versions: tuple[int, int], flexible: int,
+    parts: list[tuple[LoadableEntityType, Structures]],
 ) -> str:  # fmt: skip
     top = name + {EntityType.request: "Request", EntityType.response: "Response"}.get(entity, "")
     clash = set(parts[0][1]) & set(parts[-1][1]) if len(parts) > 1 else set()
@@ -257,7 +254,7 @@ def stretched(seen: Seen, old_last: int, last: int) -> Seen:
     return dataclasses.replace(seen, versions=seen.versions | grow, nullable=nullable)
 
 
-def write_api(api_key: int, name: str, entity: EntityType, versions: tuple[int, int], flexible: int) -> str:
+def write_api(api_key: int, name: str, entity: LoadableEntityType, versions: tuple[int, int], flexible: int) -> str:
     response = entity is EntityType.response
     return f'    api: ClassVar[Api] = Api({api_key}, "{name}", {versions}, {flexible}, response={response})\n'
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.wire.schema import Payload
 
@@ -77,5 +77,7 @@ def response_class(key: int) -> type[Payload]:
     return _class(APIS[key], "Response")
 
 
-def _class(entry: ApiEntry, suffix: str) -> Any:
-    return getattr(import_module(f"headrace.wire.messages.{snake(entry.name)}"), entry.name + suffix)
+def _class(entry: ApiEntry, suffix: str) -> type[Payload]:
+    module = import_module(f"headrace.wire.messages.{snake(entry.name)}")
+    found: type[Payload] = getattr(module, entry.name + suffix)
+    return found

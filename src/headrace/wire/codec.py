@@ -31,9 +31,7 @@ class DecodeError(ValueError):
     """The bytes are not a message of this kind and version."""
 
 
-def decode(
-    cls: type[M], version: int, buf: Buffer, pos: int = 0, elements_max: int = ELEMENTS_MAX
-) -> tuple[M, int]:
+def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0, elements_max: int = ELEMENTS_MAX) -> tuple[M, int]:
     """The message at `pos`, and the position after it."""
     try:
         return decoder(cls, version)(buf, pos, elements_max)
@@ -117,9 +115,9 @@ def _smallest_field(field: Field, version: int, flexible: bool) -> int:
         return 1 if flexible else 4
     if field.nested is not None:
         return 1 if version in field.nullable else smallest_size(field.nested, version, flexible)
-    if field.type in SCALARS:
-        return struct.calcsize(">" + SCALARS[field.type])
-    return 1 if flexible else (2 if field.type == "string" else 4)
+    if field.kind in SCALARS:
+        return struct.calcsize(">" + SCALARS[field.kind])
+    return 1 if flexible else (2 if field.kind == "string" else 4)
 
 
 class _Source:
@@ -179,12 +177,12 @@ class _DecoderSource(_Source):
         run: list[tuple[str, str]] = []
         for field in body:
             variable = values[field.name] = self.fresh("v")
-            if not field.is_array and field.type in SCALARS:
-                run.append((SCALARS[field.type], variable))
+            if not field.is_array and field.kind in SCALARS:
+                run.append((SCALARS[field.kind], variable))
                 continue
             if not self.flexible and (field.is_array or field.nested is None):
                 # Old versions have lengths of a fixed size: they are read along with the scalars before them.
-                run.append(("h" if field.type == "string" and not field.is_array else "i", "n"))
+                run.append(("h" if field.kind == "string" and not field.is_array else "i", "n"))
             self.scalars(run)
             self.field(field, variable)
         self.scalars(run)
@@ -239,7 +237,7 @@ class _DecoderSource(_Source):
         if field.is_array:
             self.array(field, variable)
         else:
-            self.cut(field.type, variable)
+            self.cut(field.kind, variable)
 
     def cut(self, kind: str, variable: str) -> None:
         self.emit("to = pos + n")
@@ -255,9 +253,9 @@ class _DecoderSource(_Source):
         self.emit(f"if n > left or n * {smallest} > end - pos:")
         self.emit(f"    raise DecodeError('{field.name} has more elements than the message can hold')")
         self.emit("left -= n")
-        if field.nested is None and field.type in SCALARS:
-            self.emit(f"{variable} = list(unpack_from(f'>{{n}}{SCALARS[field.type]}', buf, pos))")
-            if field.type == "uuid":
+        if field.nested is None and field.kind in SCALARS:
+            self.emit(f"{variable} = list(unpack_from(f'>{{n}}{SCALARS[field.kind]}', buf, pos))")
+            if field.kind == "uuid":
                 self.lines.pop()
                 self.emit(f"{variable} = [bytes(buf[at:at + 16]) for at in range(pos, pos + 16 * n, 16)]")
             self.emit(f"pos += n * {smallest}")
@@ -269,7 +267,7 @@ class _DecoderSource(_Source):
         if field.nested is not None:
             self.emit(f"{variable}.append({self.structure(field.nested)})")
         else:
-            self.element(field.type, element)
+            self.element(field.kind, element)
             self.emit(f"{variable}.append({element})")
         self.depth -= 1
 
@@ -285,8 +283,8 @@ class _DecoderSource(_Source):
     def smallest_element(self, field: Field) -> int:
         if field.nested is not None:
             return smallest_size(field.nested, self.version, self.flexible)
-        if field.type in SCALARS:
-            return struct.calcsize(">" + SCALARS[field.type])
+        if field.kind in SCALARS:
+            return struct.calcsize(">" + SCALARS[field.kind])
         return 1 if self.flexible else 2
 
     def nested(self, field: Field, variable: str) -> None:
@@ -324,8 +322,8 @@ class _DecoderSource(_Source):
         for field in tagged:
             self.emit(f"if {tag} == {field.tag}:")
             self.depth += 1
-            if field.type in SCALARS and not field.is_array:
-                self.scalars([(SCALARS[field.type], values[field.name])])
+            if field.kind in SCALARS and not field.is_array:
+                self.scalars([(SCALARS[field.kind], values[field.name])])
             else:
                 self.field(field, values[field.name])
             self.depth -= 1
@@ -348,8 +346,8 @@ class _EncoderSource(_Source):
         run: list[tuple[str, str]] = []
         for field in body:
             value = f"{source}.{field.name}"
-            if not field.is_array and field.type in SCALARS:
-                run.append((SCALARS[field.type], value))
+            if not field.is_array and field.kind in SCALARS:
+                run.append((SCALARS[field.kind], value))
             else:
                 self.field(field, value, run)
         if self.flexible:
@@ -391,7 +389,7 @@ class _EncoderSource(_Source):
         self.depth -= 1
 
     def length_size(self, field: Field) -> int:
-        return 2 if field.type == "string" and not field.is_array else 4
+        return 2 if field.kind == "string" and not field.is_array else 4
 
     def present_field(self, field: Field, value: str, run: list[tuple[str, str]]) -> None:
         if field.is_array:
@@ -402,7 +400,7 @@ class _EncoderSource(_Source):
             self.emit(f"{variable} = {value}")
             self.structure(field.nested, variable)
         else:
-            self.blob(field.type, value, run)
+            self.blob(field.kind, value, run)
 
     def blob(self, kind: str, value: str, run: list[tuple[str, str]]) -> None:
         variable = self.fresh("b")
@@ -425,11 +423,11 @@ class _EncoderSource(_Source):
         variable = self.fresh("x")
         self.emit(f"{variable} = {value}")
         self.length("i", f"len({variable})", run)
-        if field.nested is None and field.type in SCALARS:
-            if field.type == "uuid":
+        if field.nested is None and field.kind in SCALARS:
+            if field.kind == "uuid":
                 self.emit(f"put(b''.join({variable}))")
             else:
-                self.emit(f"put(pack(f'>{{len({variable})}}{SCALARS[field.type]}', *{variable}))")
+                self.emit(f"put(pack(f'>{{len({variable})}}{SCALARS[field.kind]}', *{variable}))")
             return
         element = self.fresh("e")
         self.emit(f"for {element} in {variable}:")
@@ -438,7 +436,7 @@ class _EncoderSource(_Source):
             self.structure(field.nested, element)
         else:
             inner: list[tuple[str, str]] = []
-            self.blob(field.type, element, inner)
+            self.blob(field.kind, element, inner)
             self.scalars(inner)
         self.depth -= 1
 
@@ -457,8 +455,8 @@ class _EncoderSource(_Source):
             self.depth += 1
             self.emit(f"{keep}, out = out, []; put = out.append; {listed}.append(({field.tag}, out))")
             inner: list[tuple[str, str]] = []
-            if field.type in SCALARS and not field.is_array:
-                inner.append((SCALARS[field.type], value))
+            if field.kind in SCALARS and not field.is_array:
+                inner.append((SCALARS[field.kind], value))
             else:
                 self.field(field, value, inner)
             self.scalars(inner)

@@ -67,11 +67,7 @@ def request_frame(message: Payload, version: int, correlation_id: int, client_id
     """A request as the bytes to send, its length included."""
     name = client_id.encode()
     flexible = version >= message.api.flexible_since
-    head = (
-        _HEADER.pack(message.api.key, version, correlation_id, len(name))
-        + name
-        + (b"\0" if flexible else b"")
-    )
+    head = _HEADER.pack(message.api.key, version, correlation_id, len(name)) + name + (b"\0" if flexible else b"")
     body = codec.encode_bytes(message, version)
     return _LENGTH.pack(len(head) + len(body)) + head + body
 

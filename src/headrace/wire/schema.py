@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias, get_args, get_origin, ge
 import msgspec
 
 ZERO_UUID = bytes(16)
-ANY_VERSION = range(0, 32768)
+ANY_VERSION = range(32768)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Records: TypeAlias = Buffer | Sequence[Buffer]
@@ -66,7 +66,7 @@ class Field(msgspec.Struct, frozen=True):
     """How one field of a message travels."""
 
     name: str
-    type: str
+    kind: str
     is_array: bool
     nested: type[Message] | None
     versions: range
@@ -83,9 +83,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
     found = _fields_by_class.get(cls)
     if found is None:
         hints = get_type_hints(cls, vars(sys.modules[cls.__module__]), include_extras=True)
-        found = tuple(
-            _field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls) if info.name in hints
-        )
+        found = tuple(_field(cls, info, hints[info.name]) for info in msgspec.structs.fields(cls) if info.name in hints)
         _fields_by_class[cls] = found
     return found
 

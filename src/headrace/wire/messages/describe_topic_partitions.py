@@ -56,7 +56,5 @@ class DescribeTopicPartitionsResponse(Payload):
     api: ClassVar[Api] = Api(75, "DescribeTopicPartitions", (0, 0), 0, response=True)
 
     throttle_time_ms: Annotated[int, "int32"] = 0
-    topics: Annotated[
-        list[DescribeTopicPartitionsResponseTopic], "[]DescribeTopicPartitionsResponseTopic"
-    ] = []
+    topics: Annotated[list[DescribeTopicPartitionsResponseTopic], "[]DescribeTopicPartitionsResponseTopic"] = []
     next_cursor: Annotated[CursorResult | None, "CursorResult null"] = None

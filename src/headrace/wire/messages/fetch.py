@@ -87,12 +87,8 @@ class PartitionData(Message):
     high_watermark: Annotated[int, "int64"] = 0
     last_stable_offset: Annotated[int, "int64"] = -1
     log_start_offset: Annotated[int, "int64 5+"] = -1
-    diverging_epoch: Annotated[EpochEndOffset, "EpochEndOffset 12+ tag=0"] = field(
-        default_factory=EpochEndOffset
-    )
-    current_leader: Annotated[LeaderIdAndEpoch, "LeaderIdAndEpoch 12+ tag=1"] = field(
-        default_factory=LeaderIdAndEpoch
-    )
+    diverging_epoch: Annotated[EpochEndOffset, "EpochEndOffset 12+ tag=0"] = field(default_factory=EpochEndOffset)
+    current_leader: Annotated[LeaderIdAndEpoch, "LeaderIdAndEpoch 12+ tag=1"] = field(default_factory=LeaderIdAndEpoch)
     snapshot_id: Annotated[SnapshotId, "SnapshotId 12+ tag=2"] = field(default_factory=SnapshotId)
     aborted_transactions: Annotated[list[AbortedTransaction] | None, "[]AbortedTransaction null"] = []
     preferred_read_replica: Annotated[int, "int32 11+"] = -1

@@ -54,9 +54,7 @@ class PartitionProduceResponse(Message):
     log_start_offset: Annotated[int, "int64 5+"] = -1
     record_errors: Annotated[list[BatchIndexAndErrorMessage], "[]BatchIndexAndErrorMessage 8+"] = []
     error_message: Annotated[str | None, "string 8+ null"] = None
-    current_leader: Annotated[LeaderIdAndEpoch, "LeaderIdAndEpoch 10+ tag=0"] = field(
-        default_factory=LeaderIdAndEpoch
-    )
+    current_leader: Annotated[LeaderIdAndEpoch, "LeaderIdAndEpoch 10+ tag=0"] = field(default_factory=LeaderIdAndEpoch)
 
 
 class TopicProduceResponse(Message):
