@@ -16,6 +16,7 @@ from headrace.wire.schema import Buffer, Message, Payload
 
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
+_CORRELATION_ID = struct.Struct(">i")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _JOIN_BELOW_BYTES = 16 * 1024
 
@@ -84,9 +85,21 @@ def response_frame(api_key: int, message: Message, version: int, correlation_id:
 
 def response_body(api_key: int, version: int, frame: Buffer) -> int:
     """Where the message starts in a response's frame (without its length, after the correlation id)."""
-    if api_key != API_VERSIONS and version >= APIS[api_key].flexible_since:
-        return _skip_tags(frame, 4)
-    return 4
+    if api_key == API_VERSIONS or version < APIS[api_key].flexible_since:
+        return _CORRELATION_ID.size
+    try:
+        return _skip_tags(frame, _CORRELATION_ID.size)
+    except IndexError:
+        raise DecodeError("a response ends inside its header") from None
+
+
+def response_correlation_id(frame: Buffer) -> int:
+    """Which request a response's frame answers."""
+    try:
+        found: int = _CORRELATION_ID.unpack_from(frame)[0]
+    except struct.error:
+        raise DecodeError("a response ends inside its header") from None
+    return found
 
 
 def join_small(pieces: Pieces) -> Pieces:
