@@ -1,0 +1,270 @@
+"""One pipelined connection to Redis that comes back by itself.
+
+Commands are sent the moment they are called and answered in order; nothing waits for anything else. It is written
+by hand over hiredis because every produce passes here: 5 to 8 us a call, where the common clients take 45 and more
+(docs/decisions/002).
+
+What a caller has to know about trouble is kept honest: a command that was not sent fails with StoreAway, one whose
+answer was lost fails with OutcomeUnknown, and `generation` counts the connections, so that whoever relies on what it
+saw before can tell that there was trouble since. On each connection the server's run id and replication id are
+compared with the last ones: if either changed, the store may have gone back in time, and `timeline` counts that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import hiredis
+
+from headrace.store.address import Address
+from headrace.store.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
+from headrace.wire.schema import Buffer
+
+log = logging.getLogger(__name__)
+
+Argument = str | int | Buffer
+_RECONNECT_FIRST_S = 0.02
+_RECONNECT_MOST_S = 1.0
+_CONNECT_TIMEOUT_S = 5.0
+
+
+class RedisLink:
+    """A connection that is kept up from start() to close()."""
+
+    def __init__(self, address: Address, name: str, timeout_ms: int = 10_000) -> None:
+        self.address = address
+        self.name = name
+        self.timeout_s = timeout_ms / 1000
+        self.generation = 0
+        self.timeline = 0
+        self.server: dict[str, str] = {}
+        self.on_connect: Callable[[], Awaitable[None]] | None = None
+        """Runs on each new connection before anybody else may use it."""
+        self._wire: _RedisWire | None = None
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._why_away = "not connected yet"
+
+    async def start(self) -> None:
+        """Connects, and raises what stands in the way if that fails; from then on the link looks after itself."""
+        await self._connect()
+        self._keeper = asyncio.create_task(self._keep(), name=f"redis link {self.name}")
+
+    async def close(self) -> None:
+        """Ends the link; commands under way fail."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._up.clear()
+        if self._wire is not None:
+            self._wire.abort("the link was closed")
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a command would be sent."""
+        return self._up.is_set()
+
+    async def wait_up(self, timeout_s: float) -> None:
+        """Returns once there is a connection; StoreAway if it takes longer."""
+        try:
+            await asyncio.wait_for(self._up.wait(), timeout_s)
+        except TimeoutError:
+            raise StoreAway(self._why_away) from None
+
+    def drop(self, why: str) -> None:
+        """Gives the present connection up, so that a new one is made."""
+        if self._wire is not None:
+            self._wire.abort(why)
+
+    def send(self, *arguments: Argument) -> asyncio.Future[Any]:
+        """Sends a command now; the future gives its reply."""
+        if not self._up.is_set() or self._wire is None:
+            raise StoreAway(self._why_away)
+        return self._wire.send([hiredis.pack_command(cast("Any", arguments))])
+
+    def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        """Sends a command that is packed already, in pieces: how large values travel without a copy."""
+        if not self._up.is_set() or self._wire is None:
+            raise StoreAway(self._why_away)
+        return self._wire.send(chunks)
+
+    async def call(self, *arguments: Argument) -> Any:
+        """Sends a command and waits for its reply."""
+        return await self.send(*arguments)
+
+    async def pipeline(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Sends commands in one go; the first failure is raised once all have been answered."""
+        futures = [self.send(*command) for command in commands]
+        replies = await asyncio.gather(*futures, return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        return replies
+
+    async def transaction(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Runs commands as one atomic write (MULTI); a refused command is raised."""
+        futures = [self.send("MULTI"), *(self.send(*c) for c in commands), self.send("EXEC")]
+        replies = await asyncio.gather(*futures, return_exceptions=True)
+        for reply in replies[1:-1]:
+            if isinstance(reply, BaseException):
+                raise reply
+        if isinstance(replies[-1], BaseException):
+            raise replies[-1]
+        results = cast("list[Any]", replies[-1])
+        for result in results:
+            if isinstance(result, hiredis.ReplyError):
+                raise RedisError(str(result))
+        return results
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        address = self.address
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                if address.path:
+                    _, wire = await loop.create_unix_connection(lambda: _RedisWire(self), address.path)
+                else:
+                    _, wire = await loop.create_connection(
+                        lambda: _RedisWire(self), address.host, address.port, ssl=address.tls_context()
+                    )
+        except (OSError, TimeoutError) as error:
+            raise StoreAway(f"{address}: {error or 'no answer'}") from None
+        try:
+            async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
+                await self._greet(wire)
+                self._wire = wire
+                if self.on_connect is not None:
+                    await self.on_connect()
+        except TimeoutError:
+            wire.abort("no answer to the greeting")
+            raise StoreAway(f"{address}: no answer to the greeting") from None
+        except BaseException:
+            wire.abort("the greeting failed")
+            raise
+        if wire.closed.done():
+            raise StoreAway(f"{address}: closed at once")
+        self._up.set()
+
+    async def _greet(self, wire: _RedisWire) -> None:
+        """Authenticates, selects the database, waits for a server that is loading, and learns who it is."""
+
+        async def ask(*arguments: Argument) -> Any:
+            return await wire.send([hiredis.pack_command(cast("Any", arguments))])
+
+        if self.address.password:
+            user = (self.address.username,) if self.address.username else ()
+            await ask("AUTH", *user, self.address.password)
+        if self.address.database:
+            await ask("SELECT", self.address.database)
+        facts = parse_info(await ask("INFO", "server")) | parse_info(await ask("INFO", "replication"))
+        facts |= parse_info(await ask("INFO", "persistence"))
+        if facts.get("loading") == "1":
+            raise StoreAway(f"{self.address}: the server is still loading its log")
+        identity = (facts.get("run_id"), facts.get("master_replid"))
+        if self.server and identity != (self.server.get("run_id"), self.server.get("master_replid")):
+            self.timeline += 1
+        self.generation += 1
+        self.server = facts
+
+    async def _keep(self) -> None:
+        """Watches the connection; makes a new one whenever it is gone."""
+        pause_s = _RECONNECT_FIRST_S
+        while True:
+            if self._wire is not None and not self._wire.closed.done():
+                await self._watch(self._wire)
+                self._up.clear()
+                self._why_away = self._wire.why_closed
+                log.warning("redis is away", extra={"link": self.name, "why": self._why_away})
+                pause_s = _RECONNECT_FIRST_S
+            try:
+                await self._connect()
+                log.info("redis is back", extra={"link": self.name, "address": str(self.address)})
+            except StoreError as error:
+                self._why_away = error.message or str(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
+
+    async def _watch(self, wire: _RedisWire) -> None:
+        """Returns when the connection is closed; closes it when a reply is overdue."""
+        while not wire.closed.done():
+            await asyncio.wait([wire.closed], timeout=max(self.timeout_s / 4, 0.05))
+            wire.check_overdue(self.timeout_s)
+
+
+class _RedisWire(asyncio.Protocol):
+    """The bytes of one connection: replies matched to commands in order."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self.loop.create_future()
+        self.why_closed = "the connection was closed"
+        self._link = link
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        if self._transport is None or self.closed.done():
+            raise StoreAway(self.why_closed)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._waiting.append((future, self.loop.time()))
+        if len(chunks) == 1:
+            self._transport.write(chunks[0])
+        else:
+            self._transport.writelines(chunks)
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while (reply := reader.gets()) is not False:
+                future, _ = self._waiting.popleft()
+                if future.done():
+                    continue
+                if isinstance(reply, hiredis.ReplyError):
+                    self._refused(future, str(reply))
+                else:
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.abort(f"not a Redis reply: {error}")
+
+    def _refused(self, future: asyncio.Future[Any], text: str) -> None:
+        error = RedisError(text)
+        future.set_exception(error)
+        if error.kind in ("READONLY", "MASTERDOWN"):
+            self.abort("the server became a replica")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self.why_closed = f"the connection broke: {exc}"
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._link._up.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for future, _ in waiting:
+            if not future.done():
+                future.set_exception(OutcomeUnknown(self.why_closed))
+                future.exception()  # a caller that has gone away does not make it an unhandled one
+
+    def check_overdue(self, timeout_s: float) -> None:
+        if timeout_s > 0 and self._waiting and self.loop.time() - self._waiting[0][1] > timeout_s:
+            self.abort(f"no reply for {timeout_s:g} s")
+
+    def abort(self, why: str) -> None:
+        self.why_closed = why
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def parse_info(text: bytes | str) -> dict[str, str]:
+    """The reply of INFO as a dictionary."""
+    lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
