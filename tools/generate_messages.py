@@ -102,8 +102,8 @@ def read_structure(cls: type, version: int, found: Structures) -> None:
         if kind is None:
             nested = hint.__name__
             read_structure(hint, version, found)
-        if kind == "uuid" and not is_array:
-            nullable = False
+        if kind in PYTHON and kind not in ("string", "bytes", "records") and not is_array:
+            nullable = False  # kio shows an absent id or time as None; on the wire it is a number like any other
         name = field_name(field)
         order.append(name)
         seen = known.get(name)
@@ -279,9 +279,8 @@ def modules() -> dict[str, str]:
 
 def formatted(text: str) -> str:
     ruff = Path(sys.executable).parent / "ruff"
-    done = subprocess.run(
-        [ruff, "format", "--stdin-filename", str(MESSAGES / "x.py"), "-"], input=text, text=True, capture_output=True, check=True
-    )  # fmt: skip
+    command = [ruff, "format", "--stdin-filename", str(MESSAGES / "x.py"), "-"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=True)
     return done.stdout
 
 

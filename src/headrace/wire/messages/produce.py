@@ -50,7 +50,7 @@ class PartitionProduceResponse(Message):
     index: Annotated[int, "int32"] = 0
     error_code: Annotated[int, "int16"] = 0
     base_offset: Annotated[int, "int64"] = 0
-    log_append_time_ms: Annotated[int | None, "int64 null"] = -1
+    log_append_time_ms: Annotated[int, "int64"] = -1
     log_start_offset: Annotated[int, "int64 5+"] = -1
     record_errors: Annotated[list[BatchIndexAndErrorMessage], "[]BatchIndexAndErrorMessage 8+"] = []
     error_message: Annotated[str | None, "string 8+ null"] = None
