@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import hiredis
@@ -42,8 +41,6 @@ class RedisLink:
         self.generation = 0
         self.timeline = 0
         self.server: dict[str, str] = {}
-        self.on_connect: Callable[[], Awaitable[None]] | None = None
-        """Runs on each new connection before anybody else may use it."""
         self._wire: _RedisWire | None = None
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -137,8 +134,6 @@ class RedisLink:
             async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
                 await self._greet(wire)
                 self._wire = wire
-                if self.on_connect is not None:
-                    await self.on_connect()
         except TimeoutError:
             wire.abort("no answer to the greeting")
             raise StoreAway(f"{address}: no answer to the greeting") from None

@@ -1,0 +1,187 @@
+"""The topics: what exists, with which id, partitions and configs.
+
+One hash in Redis holds a record per topic, and a version that rises with each change. Every node keeps a copy: its
+own changes go in at once, other nodes' are seen by the version, which costs one HGET. A topic enters the catalogue
+only after its partitions were made, and leaves it before they are removed; what a crash leaves half removed is listed
+under `deleted` and swept at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
+from headrace.store.keys import Keys, PartitionKeys
+from headrace.store.redis import Argument, RedisLink
+from headrace.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+VERSION = ":version"
+"""A field of the catalogue that no topic can be named like."""
+_CREATE_AT_ONCE = 256
+_EMPTY_STREAM_GROUP = "headrace:making"
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic's record in the catalogue."""
+
+    name: str
+    id: str
+    partitions: int
+    configs: dict[str, str] = {}
+    created_ms: int = 0
+    epochs: dict[int, int] = {}
+    """Leader epoch per partition, where it is above 0."""
+
+    @property
+    def uuid(self) -> bytes:
+        """Kafka's topic id, as it travels."""
+        return from_kafka_uuid(self.id)
+
+    @property
+    def ulid(self) -> str:
+        """The same id for people: `top_...`."""
+        return f"top_{ulid(self.uuid)}"
+
+    @property
+    def short_id(self) -> str:
+        """Enough of the id to tell two topics of one name apart."""
+        return ulid(self.uuid)[-8:]
+
+    def keys(self, keys: Keys, partition: int) -> PartitionKeys:
+        """Where a partition lives."""
+        return keys.partition(self.name, partition, self.short_id)
+
+
+class Catalogue:
+    """This node's copy of the topics, and the way to change them."""
+
+    def __init__(self, link: RedisLink, keys: Keys) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_uuid: dict[bytes, Topic] = {}
+        self.version = -1
+        self._link = link
+        self._keys = keys
+        self._changing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Reads all topics."""
+        reply = await self._link.call("HGETALL", self._keys.topics)
+        rows = dict(zip(reply[::2], reply[1::2], strict=True))
+        version = int(rows.pop(VERSION.encode(), 0))
+        topics = [msgspec.json.decode(row, type=Topic) for row in rows.values()]
+        self.by_name = {topic.name: topic for topic in topics}
+        self.by_uuid = {topic.uuid: topic for topic in topics}
+        self.version = version
+
+    async def refresh(self) -> bool:
+        """Reads again if another node changed something; says whether it did."""
+        version = int(await self._link.call("HGET", self._keys.topics, VERSION) or 0)
+        if version == self.version:
+            return False
+        await self.load()
+        return True
+
+    async def find(self, name: str) -> Topic | None:
+        """The topic; not found is said only after asking the store."""
+        if (topic := self.by_name.get(name)) is None and await self.refresh():
+            topic = self.by_name.get(name)
+        return topic
+
+    async def find_uuid(self, uuid: bytes) -> Topic | None:
+        """The topic of an id; not found is said only after asking the store."""
+        if (topic := self.by_uuid.get(uuid)) is None and await self.refresh():
+            topic = self.by_uuid.get(uuid)
+        return topic
+
+    async def create(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
+        """Makes the partitions, then the record; TOPIC_ALREADY_EXISTS if somebody was first."""
+        topic = Topic(name, kafka_uuid(new_id()), partitions, configs, time.time_ns() // 1_000_000)
+        async with self._changing:
+            await self._make_partitions(topic, 0, partitions)
+            made, _ = await self._link.transaction(
+                ("HSETNX", self._keys.topics, name, msgspec.json.encode(topic)),
+                ("HINCRBY", self._keys.topics, VERSION, 1),
+            )
+            await self.load()
+        if not made:
+            await self._remove_keys(topic)
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        log.info("topic created", extra={"topic": name, "partitions": partitions, "id": topic.ulid})
+        return topic
+
+    async def add_partitions(self, topic: Topic, total: int) -> None:
+        """Raises the number of partitions."""
+        async with self._changing:
+            await self._make_partitions(topic, topic.partitions, total)
+            await self._replace(topic, msgspec.structs.replace(topic, partitions=total))
+
+    async def set_configs(self, topic: Topic, configs: dict[str, str]) -> None:
+        """Replaces a topic's own configs."""
+        async with self._changing:
+            await self._replace(topic, msgspec.structs.replace(topic, configs=configs))
+
+    async def set_epoch(self, topic: Topic, partition: int, epoch: int) -> None:
+        """Notes a higher leader epoch, for all nodes' metadata."""
+        async with self._changing:
+            current = self.by_name.get(topic.name)
+            if current is None or current.id != topic.id or current.epochs.get(partition, 0) >= epoch:
+                return
+            await self._replace(current, msgspec.structs.replace(current, epochs={**current.epochs, partition: epoch}))
+
+    async def delete(self, topic: Topic) -> None:
+        """Takes the topic out of the catalogue, then removes its partitions."""
+        async with self._changing:
+            await self._link.transaction(
+                ("HDEL", self._keys.topics, topic.name),
+                ("HINCRBY", self._keys.topics, VERSION, 1),
+                ("HSET", self._keys.deleted_topics, topic.id, msgspec.json.encode(topic)),
+            )
+            await self.load()
+        await self._remove_deleted(topic)
+        log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
+
+    async def sweep(self) -> None:
+        """Finishes the deletions that a crash cut short."""
+        reply = await self._link.call("HVALS", self._keys.deleted_topics)
+        for row in reply:
+            await self._remove_deleted(msgspec.json.decode(row, type=Topic))
+
+    async def _replace(self, old: Topic, new: Topic) -> None:
+        """Writes a record over the one it was made from; refused if another node was faster."""
+        script = (
+            "if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end "
+            "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) redis.call('HINCRBY', KEYS[1], ARGV[4], 1) return 1"
+        )
+        done = await self._link.call(
+            "EVAL", script, 1, self._keys.topics, old.name, msgspec.json.encode(old), msgspec.json.encode(new), VERSION
+        )
+        await self.load()
+        if not done:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Topic '{old.name}' was changed by someone else meanwhile.")
+
+    async def _make_partitions(self, topic: Topic, first: int, total: int) -> None:
+        """Empty streams with their meta. A stream without entries comes into being through a group only."""
+        commands: list[tuple[Argument, ...]] = []
+        for partition in range(first, total):
+            keys = topic.keys(self._keys, partition)
+            commands.append(("XGROUP", "CREATE", keys.log, _EMPTY_STREAM_GROUP, "$", "MKSTREAM"))
+            commands.append(("XGROUP", "DESTROY", keys.log, _EMPTY_STREAM_GROUP))
+            commands.append(("HSET", keys.meta, "start", 0, "format", "log"))
+        for at in range(0, len(commands), _CREATE_AT_ONCE):
+            await self._link.pipeline(*commands[at : at + _CREATE_AT_ONCE])
+
+    async def _remove_deleted(self, topic: Topic) -> None:
+        await self._remove_keys(topic)
+        await self._link.call("HDEL", self._keys.deleted_topics, topic.id)
+
+    async def _remove_keys(self, topic: Topic) -> None:
+        doomed: list[tuple[Any, ...]] = [("UNLINK", *topic.keys(self._keys, p).all()) for p in range(topic.partitions)]
+        for at in range(0, len(doomed), _CREATE_AT_ONCE):
+            await self._link.pipeline(*doomed[at : at + _CREATE_AT_ONCE])

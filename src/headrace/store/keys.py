@@ -1,0 +1,58 @@
+"""Names of the keys in Redis. Each is made here and nowhere else.
+
+All keys of one partition share a hash tag, so that a Redis Cluster keeps them together; a topic's short id is part of
+it, so that a topic that is deleted and made again is a new log.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PartitionKeys(msgspec.Struct, frozen=True):
+    """The keys of one partition."""
+
+    log: str
+    meta: str
+    index: str
+    producers: str
+
+    def all(self) -> tuple[str, ...]:
+        """For deleting."""
+        return (self.log, self.meta, self.index, self.producers)
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """The keys of one prefix and organisation."""
+
+    prefix: str = "headrace"
+    organisation: str = "default"
+
+    @property
+    def cluster(self) -> str:
+        return f"{self.prefix}:cluster"
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.prefix}:nodes"
+
+    def node(self, node_id: int) -> str:
+        return f"{self.prefix}:nodes:{node_id}"
+
+    @property
+    def topics(self) -> str:
+        return f"{self.prefix}:{self.organisation}:{{topics}}"
+
+    @property
+    def deleted_topics(self) -> str:
+        return f"{self.topics}:deleted"
+
+    def partition(self, topic: str, partition: int, short_id: str) -> PartitionKeys:
+        """Keys of a partition in format `log`."""
+        stem = f"{self.prefix}:{self.organisation}:{{{escape(topic)}:{partition}:{short_id}}}"
+        return PartitionKeys(f"{stem}:log", f"{stem}:meta", f"{stem}:index", f"{stem}:producers")
+
+
+def escape(name: str) -> str:
+    """A name without the braces that would end a hash tag early."""
+    return name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
