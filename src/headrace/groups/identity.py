@@ -1,0 +1,46 @@
+"""A group's lasting identity: the id `cgp_<ulid>` and the resource locator `<org>/consumer-groups/<slug>`.
+
+Kafka knows a group by its name alone. Here a group also keeps an id from its first join on, through the
+last leave, a restart and a move to another node, so that other systems can refer to it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+SLUG_MAX_CHARS = 63
+_FALLBACK_SLUG = "group"
+_OUTSIDE = re.compile(r"[^a-z0-9]+")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    id: str
+    org: str
+    slug: str
+
+    @property
+    def locator(self) -> str:
+        return f"{self.org}/consumer-groups/{self.slug}"
+
+
+def slug_of(group_id: str) -> str:
+    """Lower case; all but a-z, 0-9 and - become -; runs collapse; trimmed; at most 63 characters."""
+    slug = _OUTSIDE.sub("-", group_id.lower()).strip("-")
+    return slug[:SLUG_MAX_CHARS].strip("-") or _FALLBACK_SLUG
+
+
+def slug_candidates(group_id: str) -> Iterator[str]:
+    """The slug, then the slug with -2, -3, ...: two group ids with one slug stay two groups."""
+    slug = slug_of(group_id)
+    yield slug
+    number = 2
+    while True:
+        suffix = f"-{number}"
+        yield slug[: SLUG_MAX_CHARS - len(suffix)].rstrip("-") + suffix
+        number += 1
+
+
+def mint(group_id: str, org: str, ulid: str, slug_taken: Callable[[str], bool]) -> Identity:
+    slug = next(candidate for candidate in slug_candidates(group_id) if not slug_taken(candidate))
+    return Identity(id=f"cgp_{ulid.lower()}", org=org, slug=slug)
