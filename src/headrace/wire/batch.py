@@ -1,0 +1,364 @@
+"""Record batches, format v2, seen from outside: the 61 bytes of header, never the records.
+
+Rule kept here: what a broker stores and serves it can cut, count and find again by headers alone, so a produced
+batch is checked for everything that its header could lie about before anything else trusts it. Appending and
+fetching need only this module; what lies behind the header is records.py.
+
+A header: base offset (8 bytes), length of what follows (4), leader epoch (4), magic (1), CRC-32C (4), and covered
+by that CRC attributes (2), last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer
+epoch (2), base sequence (4), count of records (4). Offset and epoch lie outside the CRC, so the broker sets them
+without touching it.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import ClassVar, Final, Literal
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.wire.compression import CODECS, Buffer, Compression
+
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+
+MAGIC: Final = 2
+HEADER_BYTES: Final = 61
+# Base offset and length, which the length field does not count.
+PREFIX_BYTES: Final = 12
+# A record with neither key, value nor headers: length, attributes, two deltas, two lengths, a count.
+MIN_RECORD_BYTES: Final = 7
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_INT64: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT16: Final = struct.Struct(">h")
+
+_LENGTH_AT: Final = 8
+_LEADER_EPOCH_AT: Final = 12
+_MAGIC_AT: Final = 16
+_CRC_AT: Final = 17
+CRC_COVERS_FROM: Final = 21
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_MAX_TIMESTAMP_AT: Final = 35
+
+# The smallest message of the oldest format: below that a length is nonsense in any format.
+_MIN_LENGTH_ANY_FORMAT: Final = 14
+_MAX_SEQUENCE: Final = (1 << 31) - 1
+
+
+class BatchError(ValueError):
+    """Why a batch is refused, as a sentence, with the error code that Kafka answers for it."""
+
+    error_code: ClassVar[int]
+
+
+class CorruptBatch(BatchError):
+    """The bytes are damaged: CORRUPT_MESSAGE, which clients answer by sending again."""
+
+    error_code = 2
+
+
+class BatchTooLarge(BatchError):
+    """The batch, or what it decompresses to, is over the limit: MESSAGE_TOO_LARGE."""
+
+    error_code = 10
+
+
+class InvalidTimestamp(BatchError):
+    """The producer set a time that is the broker's to set: INVALID_TIMESTAMP."""
+
+    error_code = 32
+
+
+class UnsupportedFormat(BatchError):
+    """A message of format 0 or 1, met while reading: UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+
+    error_code = 43
+
+
+class UnsupportedCompression(BatchError):
+    """A codec that does not exist, or not in that request version: UNSUPPORTED_COMPRESSION_TYPE."""
+
+    error_code = 76
+
+
+class InvalidBatch(BatchError):
+    """The bytes arrived as they were sent and say something impossible: INVALID_RECORD."""
+
+    error_code = 87
+
+
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header's fields, in their order. `length` is the whole batch, its first 12 bytes included."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def compression(self) -> Compression:
+        codec = self.attributes & COMPRESSION_MASK
+        if codec >= len(CODECS):
+            raise UnsupportedCompression(f"Compression codec {codec} does not exist.")
+        return CODECS[codec]
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return "LogAppendTime" if self.attributes & LOG_APPEND_TIME else "CreateTime"
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; after 2^31 - 1 comes 0. -1 without a sequence."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`: magic 2 and a length that holds at least itself, not yet that all of it is there."""
+    try:
+        header = _unpack(buf, pos)
+    except struct.error:
+        raise _unreadable(buf, pos) from None
+    if header.magic != MAGIC or header.length < HEADER_BYTES:
+        raise _unreadable(buf, pos)
+    return header
+
+
+def pack_header(header: BatchHeader) -> bytes:
+    """The 61 bytes of a header, its CRC as given."""
+    return _HEADER.pack(header.base_offset, header.length - PREFIX_BYTES, *msgspec.structs.astuple(header)[2:])
+
+
+def crc_of(batch: Buffer) -> int:
+    """The CRC-32C that one whole batch should carry."""
+    checksum: int = crc32c(memoryview(batch)[CRC_COVERS_FROM:])
+    return checksum
+
+
+def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True) -> BatchHeader:
+    """The header of a produced partition's one batch, or the error that Kafka would answer.
+
+    `records` is the field of the produce request; `zstd` is false below version 7 of that request. The checks and
+    their order follow Kafka's broker; stricter are unknown codecs (there an unexpected error), bytes behind the
+    batch (there cut off) and the attributes that only a broker may set. Whether the payload holds the records
+    that the header promises takes decoding them: `records.check_records`.
+    """
+    if len(records) < HEADER_BYTES:
+        raise _not_one_batch(records)
+    header = _unpack(records, 0)
+    if header.magic != MAGIC or header.length != len(records):
+        raise _not_one_batch(records)
+    if header.base_offset != 0:
+        raise InvalidBatch(f"A produced batch starts at base offset 0, not {header.base_offset}.")
+    if header.length > max_message_bytes:
+        raise BatchTooLarge(f"The batch has {header.length} bytes; this topic takes {max_message_bytes}.")
+    if header.crc != crc_of(records):
+        raise CorruptBatch("The batch's CRC-32C does not match its bytes.")
+    _check_attributes(header, zstd)
+    _check_count(header)
+    _check_producer(header)
+    return header
+
+
+def _check_attributes(header: BatchHeader, zstd: bool) -> None:
+    if header.compression == "zstd" and not zstd:
+        raise UnsupportedCompression("Produce requests below version 7 may not use zstd.")
+    # One test for the many: nearly every batch has none of these.
+    if not header.attributes & (CONTROL | TRANSACTIONAL | DELETE_HORIZON | LOG_APPEND_TIME):
+        return
+    if header.is_control:
+        raise InvalidBatch("Clients may not write control records.")
+    if header.is_transactional:
+        raise InvalidBatch("The batch is part of a transaction; this broker has no transactions.")
+    if header.attributes & DELETE_HORIZON:
+        raise InvalidBatch("The batch carries a delete horizon, which only a log cleaner sets.")
+    raise InvalidTimestamp("The batch says LogAppendTime, which only the broker may set.")
+
+
+def _check_count(header: BatchHeader) -> None:
+    count = header.count
+    if count <= 0:
+        raise InvalidBatch(f"A produced batch holds at least one record; this one says {count}.")
+    if header.last_offset_delta != count - 1:
+        raise InvalidBatch(
+            f"A batch of {count} records has last offset delta {count - 1}, not {header.last_offset_delta}."
+        )
+    payload_bytes = header.length - HEADER_BYTES
+    if not header.attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > payload_bytes:
+        raise InvalidBatch(f"{count} records do not fit in {payload_bytes} bytes.")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.producer_id == -1:
+        return
+    if header.producer_id < 0:
+        raise InvalidBatch(f"{header.producer_id} is no producer id.")
+    if header.producer_epoch < 0 or header.base_sequence < 0:
+        raise InvalidBatch(
+            f"Producer {header.producer_id} sent epoch {header.producer_epoch} and sequence"
+            f" {header.base_sequence}; an idempotent producer needs both to be 0 or above."
+        )
+
+
+def check_crc(batch: Buffer) -> BatchHeader:
+    """The header of a batch read back: whole, nothing behind it, its CRC right."""
+    header = read_header(batch, 0)
+    if header.length != len(batch):
+        raise CorruptBatch(f"The batch says it has {header.length} bytes; there are {len(batch)}.")
+    if header.crc != crc_of(batch):
+        raise CorruptBatch("The batch's CRC-32C does not match its bytes.")
+    return header
+
+
+def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at `pos` its place in the log. Both fields lie outside the CRC."""
+    _INT64.pack_into(buf, pos, base_offset)
+    _INT32.pack_into(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
+    """Make the batch at `pos` one of LogAppendTime: each of its records then has this time. Renews the CRC."""
+    header = read_header(buf, pos)
+    end = pos + header.length
+    if end > len(buf):
+        raise _cut_off(pos)
+    _INT16.pack_into(buf, pos + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
+    _INT64.pack_into(buf, pos + _MAX_TIMESTAMP_AT, now_ms)
+    _UINT32.pack_into(buf, pos + _CRC_AT, crc_of(memoryview(buf)[pos:end]))
+
+
+def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each of the batches that follow one another in `buf`, all of them whole."""
+    pos, end = 0, len(buf)
+    while pos < end:
+        header = read_header(buf, pos)
+        if pos + header.length > end:
+            raise _cut_off(pos)
+        yield pos, header
+        pos += header.length
+
+
+def end_offset(entry: Buffer) -> int:
+    """The offset after the last record of the last batch."""
+    pos = last = 0
+    while pos < len(entry):
+        last, pos = pos, _batch_end(entry, pos)
+    return read_header(entry, last).next_offset
+
+
+def slice_from(entry: Buffer, offset: int) -> int:
+    """The position of the first batch that ends at or after `offset`; the entry's length if all end before it."""
+    pos = 0
+    while pos < len(entry):
+        end = _batch_end(entry, pos)
+        base_offset: int = _INT64.unpack_from(entry, pos)[0]
+        last_offset_delta: int = _INT32.unpack_from(entry, pos + _LAST_OFFSET_DELTA_AT)[0]
+        if base_offset + last_offset_delta >= offset:
+            return pos
+        pos = end
+    return pos
+
+
+def fit(entry: Buffer, pos: int, max_bytes: int) -> int:
+    """Where to cut so that as many whole batches from `pos` on are taken as fit in `max_bytes`; maybe none."""
+    limit = pos + max_bytes
+    if limit >= len(entry):
+        return len(entry)
+    while pos < len(entry):
+        end = _batch_end(entry, pos)
+        if end > limit:
+            break
+        pos = end
+    return pos
+
+
+def _batch_end(buf: Buffer, pos: int) -> int:
+    """The position after the batch at `pos`, by its length field alone, which is never believed to go back."""
+    if pos + HEADER_BYTES > len(buf):
+        raise _cut_off(pos)
+    length: int = _INT32.unpack_from(buf, pos + _LENGTH_AT)[0] + PREFIX_BYTES
+    if length < HEADER_BYTES or pos + length > len(buf):
+        raise _cut_off(pos)
+    return pos + length
+
+
+def _unpack(buf: Buffer, pos: int) -> BatchHeader:
+    base_offset, length, *rest = _HEADER.unpack_from(buf, pos)
+    return BatchHeader(base_offset, length + PREFIX_BYTES, *rest)
+
+
+def _cut_off(pos: int) -> CorruptBatch:
+    return CorruptBatch(f"The batch at byte {pos} is cut off, or its length is wrong.")
+
+
+def _unreadable(buf: Buffer, pos: int) -> BatchError:
+    """Why the bytes at `pos` are no header of format v2."""
+    if not 0 <= pos <= len(buf) - (_MAGIC_AT + 1):
+        return _cut_off(pos)
+    magic = _signed_byte(buf[pos + _MAGIC_AT])
+    if magic in (0, 1):
+        return UnsupportedFormat(f"The batch at byte {pos} has the old message format v{magic}.")
+    if magic != MAGIC:
+        return CorruptBatch(f"The batch at byte {pos} has magic {magic}, which no format has.")
+    return _cut_off(pos)
+
+
+def _not_one_batch(records: Buffer) -> BatchError:
+    """Why a produced partition's bytes are not exactly one batch, in the order in which Kafka finds out."""
+    size = len(records)
+    if size < PREFIX_BYTES:
+        return InvalidBatch("A produced partition needs one record batch; there is none.")
+    length: int = _INT32.unpack_from(records, _LENGTH_AT)[0]
+    if length < _MIN_LENGTH_ANY_FORMAT:
+        return CorruptBatch(f"No batch has length {length}.")
+    if size <= _MAGIC_AT:
+        return InvalidBatch("A produced partition needs one record batch; this one is cut off.")
+    magic = _signed_byte(records[_MAGIC_AT])
+    if not 0 <= magic <= MAGIC:
+        return CorruptBatch(f"No message format has magic {magic}.")
+    if length + PREFIX_BYTES > size:
+        return InvalidBatch(f"The batch is cut off: {length + PREFIX_BYTES} bytes announced, {size} sent.")
+    if magic != MAGIC:
+        return InvalidBatch(f"Message format v{magic} is too old; produce requests carry format v2.")
+    if length + PREFIX_BYTES < HEADER_BYTES:
+        return CorruptBatch(f"A batch of {length + PREFIX_BYTES} bytes is shorter than its header.")
+    return InvalidBatch("A produced partition holds exactly one record batch; bytes follow the first.")
+
+
+def _signed_byte(byte: int) -> int:
+    return byte - 0x100 if byte > 0x7F else byte

@@ -1,0 +1,170 @@
+"""The compressed part of a record batch, for each codec a batch's attributes can name.
+
+Rule kept here: a payload never yields more bytes than the caller allows, and that is enforced while
+decompressing, since a kilobyte of zstd can stand for a gigabyte. Separate from the batches because this is the
+only part that needs libraries.
+
+Why these libraries: cramjam carries snappy, lz4 and zstd in one wheel for every platform, needs no system
+library, releases the GIL, and its `decompress_into` stops at the end of the buffer that it is given (its
+`output_len` is a hint, not a bound). It reads several gzip members or frames back to back in linear time, where a
+loop over zlib's `unused_data` copies the rest for each. Gzip is written with zlib, which is faster at it.
+
+What is written is what the Java client can read: lz4 frames of independent blocks (KIP-57), snappy in xerial's
+framing with blocks of 32 KiB. Raw snappy, which librdkafka writes, is read too.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
+
+import cramjam
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+# A codec's id in a batch's attributes is its place here.
+CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# Java's defaults: what the same producer setting means elsewhere, it means here.
+_ZSTD_LEVEL: Final = 3
+_LZ4_LEVEL: Final = 9
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+# The most that one byte of input can stand for: deflate's longest match in two bits, lz4's run of length bytes,
+# a copy of 64 bytes that takes snappy 3, a zstd block of 128 KiB that takes 4.
+_MAX_RATIO: Final[dict[Compression, int]] = {"gzip": 1032, "snappy": 22, "lz4": 255, "zstd": 32768}
+
+# A first guess at the output that most payloads fit; the next guesses are that many times larger.
+_GUESS_RATIO: Final = 8
+_GUESS_MIN_BYTES: Final = 16 * 1024
+
+
+class DecompressionFailed(ValueError):
+    """The payload is not what its codec says it is."""
+
+
+class OutputTooLarge(ValueError):
+    """The payload decompresses to more than the caller allows."""
+
+
+def compress(data: Buffer, codec: Compression) -> bytes:
+    """`data` as one compressed payload."""
+    return _COMPRESS[codec](data)
+
+
+def decompress(data: Buffer, codec: Compression, max_bytes: int) -> bytes:
+    """What `data` stands for: at most `max_bytes`, or OutputTooLarge; DecompressionFailed if it is malformed."""
+    if codec == "none":
+        if len(data) > max_bytes:
+            raise _too_large(codec, max_bytes)
+        return bytes(data)
+    if codec == "snappy":
+        return _decompress_snappy(data, max_bytes)
+    return _decompress_stream(data, codec, max_bytes)
+
+
+def _too_large(codec: Compression, max_bytes: int) -> OutputTooLarge:
+    return OutputTooLarge(f"The {codec} payload holds more than the {max_bytes} bytes allowed.")
+
+
+def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> bytes:
+    """Gzip, lz4 and zstd, whose output length is not known before.
+
+    Too little room and broken input are the same exception to the library, so either is tried again with more
+    room, up to the bound or to what the input could fill. Memory in use stays below twice the bound.
+    """
+    limit = min(max_bytes, _MAX_RATIO[codec] * len(data))
+    room = min(limit, _GUESS_RATIO * len(data) + _GUESS_MIN_BYTES)
+    while True:
+        out = bytearray(room)
+        try:
+            length = _DECOMPRESS_INTO[codec](data, out)
+            return bytes(memoryview(out)[:length])
+        except cramjam.DecompressionError as error:
+            if room == limit:
+                if limit == max_bytes and "write whole buffer" in str(error):
+                    raise _too_large(codec, max_bytes) from None
+                raise DecompressionFailed(f"The {codec} payload is malformed: {error}.") from None
+        room = min(limit, _GUESS_RATIO * room)
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    out = bytearray()
+    if not _has_xerial_magic(view, 0):
+        _append_snappy_block(out, view, max_bytes)
+        return bytes(out)
+    pos = 0
+    while pos < len(view):
+        # Streams may follow one another, each with a header of its own.
+        if _has_xerial_magic(view, pos):
+            pos += len(_XERIAL_HEADER)
+            continue
+        start = pos + 4
+        pos = start + int.from_bytes(view[pos:start], "big")
+        if pos > len(view):
+            raise DecompressionFailed("A snappy block runs past the end of the payload.")
+        _append_snappy_block(out, view[start:pos], max_bytes)
+    if pos != len(view):
+        raise DecompressionFailed("The snappy payload ends inside a header.")
+    return bytes(out)
+
+
+def _has_xerial_magic(view: memoryview, pos: int) -> bool:
+    return bytes(view[pos : pos + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+
+
+def _append_snappy_block(out: bytearray, block: memoryview, max_bytes: int) -> None:
+    """A block names its own length: believed only if its bytes could fill it, and if it is allowed."""
+    try:
+        length: int = cramjam.snappy.decompress_raw_len(block)
+        if length > _MAX_RATIO["snappy"] * len(block):
+            raise DecompressionFailed(f"A snappy block of {len(block)} bytes claims to hold {length}.")
+        if len(out) + length > max_bytes:
+            raise _too_large("snappy", max_bytes)
+        block_out = bytearray(length)
+        cramjam.snappy.decompress_raw_into(block, block_out)
+    except cramjam.DecompressionError as error:
+        raise DecompressionFailed(f"The snappy payload is malformed: {error}.") from None
+    out += block_out
+
+
+def _compress_gzip(data: Buffer) -> bytes:
+    return zlib.compress(data, wbits=31)
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _compress_zstd(data: Buffer) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+_COMPRESS: Final[dict[Compression, Callable[[Buffer], bytes]]] = {
+    "none": bytes,
+    "gzip": _compress_gzip,
+    "snappy": _compress_snappy,
+    "lz4": _compress_lz4,
+    "zstd": _compress_zstd,
+}
+
+_DECOMPRESS_INTO: Final[dict[Compression, Callable[[Buffer, bytearray], int]]] = {
+    "gzip": cramjam.gzip.decompress_into,
+    "lz4": cramjam.lz4.decompress_into,
+    "zstd": cramjam.zstd.decompress_into,
+}
