@@ -36,8 +36,8 @@ __all__ = [
     "unsigned_varint",
 ]
 
-ELEMENTS_MAX = 1_000_000
-"""Array elements in one message, nested ones included: far above real use, it bounds what small elements cost."""
+ELEMENTS_MAX = 100_000
+"""Array elements in one request, nested ones included: above real use, it bounds what a frame of tiny ones costs."""
 
 Pieces: TypeAlias = list[Buffer]
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]

@@ -18,6 +18,8 @@ from headrace.wire.schema import SCALARS, Field, Message, fields_of
 class DecoderSource(Source):
     """Writes a decoder. `pos` walks over `buf`; `end` is its length; `left` the elements that may still come."""
 
+    hands_out_views = False
+
     def build(self, cls: type[Message]) -> Any:
         self.names |= {
             "DecodeError": DecodeError,
@@ -25,7 +27,10 @@ class DecoderSource(Source):
             "unpack_from": struct.unpack_from,
         }
         self.emit("end = len(buf)")
+        self.emit("view = memoryview(buf)")
         value = self.structure(cls)
+        if not self.hands_out_views:
+            self.lines.remove("    view = memoryview(buf)")
         self.emit(f"return {value}, pos")
         return self.finish("def run(buf, pos, left):", cls)
 
@@ -102,8 +107,8 @@ class DecoderSource(Source):
         self.emit("to = pos + n")
         self.emit("if to > end:")
         self.emit("    raise DecodeError('a length goes beyond the message')")
-        source = "memoryview(buf)[pos:to]" if kind == "records" else "buf[pos:to]"
-        text = {"string": f"str({source}, 'utf-8')", "bytes": f"bytes({source})", "records": source}[kind]
+        self.hands_out_views |= kind == "records"
+        text = {"string": "str(buf[pos:to], 'utf-8')", "bytes": "bytes(buf[pos:to])", "records": "view[pos:to]"}[kind]
         self.emit(f"{variable} = {text}")
         self.emit("pos = to")
 
