@@ -1,0 +1,240 @@
+"""Settings in force: defaults < TOML file < environment < flags, each value with the place it came from.
+
+A bad value is one sentence that names that place, because a person who set it has to find it again.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from headrace.cli.quantities import parse_size, parse_time
+from headrace.cli.settings import MAX_INT32, SETTINGS, Kind, Setting, Settings
+
+PREFIX = "HEADRACE_"
+CONFIG_VARIABLE = "HEADRACE_CONFIG"
+DEFAULT = "default"
+_ALL = "`headrace serve --help` lists all"
+
+# What Kubernetes puts into the environment of every pod beside a service named `headrace`.
+_SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP)(_.*)?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp)://")
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+_REDIS_SCHEMES = {"redis", "rediss", "unix"}
+_LEVELS = (
+    ("message_max_bytes", "frame_limit_bytes"),
+    ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+    ("frame_limit_bytes", "request_budget_bytes"),
+    ("default_partitions", "topic_partitions_max"),
+    ("topic_partitions_max", "partitions_max"),
+)
+"""Pairs of which the first may not exceed the second."""
+
+
+class SettingsError(Exception):
+    """One sentence for a person: which setting, from where, and what it may be."""
+
+
+class Row(Struct, frozen=True):
+    """One line of `headrace config`."""
+
+    name: str
+    value: str
+    source: str
+    description: str
+
+
+class Loaded(Struct, frozen=True):
+    """Settings and, for each that is not its default, where it came from."""
+
+    settings: Settings
+    sources: dict[str, str]
+
+    def rows(self) -> Iterator[Row]:
+        for name, setting in SETTINGS.items():
+            value = setting.show(getattr(self.settings, name))
+            if name == "redis":
+                value = without_password(value)
+            yield Row(name, value, self.sources.get(name, DEFAULT), setting.description)
+
+
+def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+    """The settings in force; `flags` holds those that were given, None for one that was not."""
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, value, source in (*_from_file(config), *_from_environment(environ), *_from_flags(flags)):
+        values[name] = parse(SETTINGS[name], value, source)
+        sources[name] = source
+    settings = Settings(**values)
+    _check_together(settings, sources)
+    return Loaded(settings, sources)
+
+
+def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
+    if config is None:
+        return
+    try:
+        content = tomllib.loads(config.read_text())
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"cannot read the settings file {config}: {reason}") from None
+    except tomllib.TOMLDecodeError as e:
+        raise SettingsError(f"the settings file {config} is not valid TOML: {e}") from None
+    for name, value in content.items():
+        if name not in SETTINGS:
+            near = _nearest(name)
+            hint = f"did you mean {near}?" if near else _ALL
+            raise SettingsError(f"{config} has an unknown setting {name!r}; {hint}")
+        yield name, value, f"file {config}"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    known = {setting.variable: name for name, setting in SETTINGS.items()}
+    for variable, value in environ.items():
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable == "HEADRACE_PORT" and _SERVICE_ADDRESS.match(value):
+            continue
+        if variable not in known:
+            near = _nearest(variable.removeprefix(PREFIX).lower())
+            hint = f"did you mean {PREFIX}{near.upper()}?" if near else _ALL
+            raise SettingsError(f"the environment has an unknown setting {variable}; {hint}")
+        if value:
+            yield known[variable], value, f"environment {variable}"
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    for name, value in flags.items():
+        if value is not None:
+            yield name, value, f"flag {SETTINGS[name].flag}"
+
+
+def parse(setting: Setting, value: Any, source: str) -> Any:
+    """A value as written anywhere, as the setting's type; SettingsError if it cannot be."""
+    parsed, wanted = _READERS[setting.kind](setting, value)
+    if parsed is None:
+        shown = without_password(value) if setting.name == "redis" and isinstance(value, str) else value
+        raise SettingsError(f"{setting.name} = {shown!r} from {source} must be {wanted}")
+    return parsed
+
+
+def _read_number(setting: Setting, value: Any) -> tuple[Any, str]:
+    read = parse_time if setting.kind is Kind.TIME else parse_size
+    if isinstance(value, str) and setting.kind is Kind.INTEGER:
+        number = parse_size(value) if re.fullmatch(r"\s*-?[0-9_]+\s*", value) else None
+    elif isinstance(value, str):
+        number = read(value)
+    else:
+        number = value if type(value) is int else None
+    low, high = setting.low, setting.high
+    if number is not None and ((low is not None and number < low) or (high is not None and number > high)):
+        number = None
+    what = {
+        Kind.INTEGER: "a whole number",
+        Kind.SIZE: "a size in bytes or like 64MiB",
+        Kind.TIME: "a time in milliseconds or like 10m",
+    }[setting.kind]
+    return number, f"{what}, {_bounds(setting)}"
+
+
+def _bounds(setting: Setting) -> str:
+    if setting.high is not None and setting.high < MAX_INT32:
+        return f"from {setting.show(setting.low)} to {setting.show(setting.high)}"
+    return f"at least {setting.show(setting.low)}"
+
+
+def _read_switch(setting: Setting, value: Any) -> tuple[Any, str]:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        value = True if word in _TRUE else False if word in _FALSE else None
+    return value if isinstance(value, bool) else None, "true or false"
+
+
+def _read_choice(setting: Setting, value: Any) -> tuple[Any, str]:
+    word = value.strip().lower() if isinstance(value, str) else None
+    return word if word in setting.choices else None, f"one of {', '.join(setting.choices)}"
+
+
+def _read_path(setting: Setting, value: Any) -> tuple[Any, str]:
+    text = str(value) if isinstance(value, str | Path) else ""
+    return Path(text).expanduser() if text else None, "a path"
+
+
+def _read_text(setting: Setting, value: Any) -> tuple[Any, str]:
+    if not isinstance(value, str):
+        return None, "a string"
+    match setting.name:
+        case "host":
+            return value or None, "an address"
+        case "advertised":
+            return value if not value or split_address(value) else None, "HOST:PORT, or empty"
+        case "redis":
+            good = not value or value.partition("://")[0] in _REDIS_SCHEMES
+            return value if good else None, "a URL such as redis://HOST:6379, rediss:// or unix://, or empty"
+        case "key_prefix":
+            good = re.fullmatch(r"[A-Za-z0-9._:-]+", value) is not None
+            return value if good else None, "letters, digits and the signs . _ : -"
+        case _:
+            return value, ""
+
+
+_READERS = {
+    Kind.INTEGER: _read_number,
+    Kind.SIZE: _read_number,
+    Kind.TIME: _read_number,
+    Kind.SWITCH: _read_switch,
+    Kind.CHOICE: _read_choice,
+    Kind.TEXT: _read_text,
+    Kind.PATH: _read_path,
+}
+
+
+def split_address(text: str) -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT`, `[::1]:9092` included; None if it is not of that form."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if not colon or not host or (":" in host and not bracketed) or re.search(r"\s", host):
+        return None
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        return None
+    return host, int(port)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown and logged."""
+    try:
+        parts = urlsplit(url)
+        if parts.password is None:
+            return url
+    except ValueError:
+        return "***"
+    _, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def _check_together(settings: Settings, sources: dict[str, str]) -> None:
+    for lower, upper in _LEVELS:
+        low, high = getattr(settings, lower), getattr(settings, upper)
+        if low > high:
+            raise SettingsError(
+                f"{lower} = {SETTINGS[lower].show(low)} ({sources.get(lower, DEFAULT)}) must not exceed "
+                f"{upper} = {SETTINGS[upper].show(high)} ({sources.get(upper, DEFAULT)})"
+            )
+
+
+def _nearest(name: str) -> str:
+    """The setting that was probably meant, or nothing."""
+    import difflib  # only a mistake needs it
+
+    near = difflib.get_close_matches(name, list(SETTINGS), n=1, cutoff=0.6)
+    return near[0] if near else ""
