@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from headrace.store.entries import empty_stream
 from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.keys import Keys, PartitionKeys
 from headrace.store.redis import Argument, RedisLink
+from headrace.store.scripts import Scripts
 from headrace.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,6 @@ log = logging.getLogger(__name__)
 VERSION = ":version"
 """A field of the catalogue that no topic can be named like."""
 _CREATE_AT_ONCE = 256
-_EMPTY_STREAM_GROUP = "headrace:making"
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -62,11 +63,12 @@ class Topic(msgspec.Struct, frozen=True):
 class Catalogue:
     """This node's copy of the topics, and the way to change them."""
 
-    def __init__(self, link: RedisLink, keys: Keys) -> None:
+    def __init__(self, link: RedisLink, scripts: Scripts, keys: Keys) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_uuid: dict[bytes, Topic] = {}
         self.version = -1
         self._link = link
+        self._scripts = scripts
         self._keys = keys
         self._changing = asyncio.Lock()
 
@@ -130,10 +132,13 @@ class Catalogue:
     async def set_epoch(self, topic: Topic, partition: int, epoch: int) -> None:
         """Notes a higher leader epoch, for all nodes' metadata."""
         async with self._changing:
-            current = self.by_name.get(topic.name)
-            if current is None or current.id != topic.id or current.epochs.get(partition, 0) >= epoch:
-                return
-            await self._replace(current, msgspec.structs.replace(current, epochs={**current.epochs, partition: epoch}))
+            while True:
+                current = self.by_uuid.get(topic.uuid)
+                if current is None or current.epochs.get(partition, 0) >= epoch:
+                    return
+                epochs = {**current.epochs, partition: epoch}
+                if await self._replaced(current, msgspec.structs.replace(current, epochs=epochs)):
+                    return
 
     async def delete(self, topic: Topic) -> None:
         """Takes the topic out of the catalogue, then removes its partitions."""
@@ -154,26 +159,29 @@ class Catalogue:
             await self._remove_deleted(msgspec.json.decode(row, type=Topic))
 
     async def _replace(self, old: Topic, new: Topic) -> None:
-        """Writes a record over the one it was made from; refused if another node was faster."""
-        script = (
-            "if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end "
-            "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) redis.call('HINCRBY', KEYS[1], ARGV[4], 1) return 1"
-        )
-        done = await self._link.call(
-            "EVAL", script, 1, self._keys.topics, old.name, msgspec.json.encode(old), msgspec.json.encode(new), VERSION
-        )
-        await self.load()
-        if not done:
+        if not await self._replaced(old, new):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"Topic '{old.name}' was changed by someone else meanwhile.")
 
+    async def _replaced(self, old: Topic, new: Topic) -> bool:
+        """Writes a record over the one it was made from; false if another node was faster."""
+        done = await self._scripts.run(
+            "replace_topic",
+            [self._keys.topics],
+            [old.name, msgspec.json.encode(old), msgspec.json.encode(new), VERSION],
+        )
+        await self.load()
+        return bool(done)
+
     async def _make_partitions(self, topic: Topic, first: int, total: int) -> None:
-        """Empty streams with their meta. A stream without entries comes into being through a group only."""
+        """Makes the keys of new partitions."""
         commands: list[tuple[Argument, ...]] = []
         for partition in range(first, total):
             keys = topic.keys(self._keys, partition)
-            commands.append(("XGROUP", "CREATE", keys.log, _EMPTY_STREAM_GROUP, "$", "MKSTREAM"))
-            commands.append(("XGROUP", "DESTROY", keys.log, _EMPTY_STREAM_GROUP))
-            commands.append(("HSET", keys.meta, "start", 0, "format", "log"))
+            commands += [
+                *empty_stream(keys.log),
+                *empty_stream(keys.index),
+                ("HSET", keys.meta, "start", 0, "format", "log"),
+            ]
         for at in range(0, len(commands), _CREATE_AT_ONCE):
             await self._link.pipeline(*commands[at : at + _CREATE_AT_ONCE])
 

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from typing import NamedTuple
 
-
-class Entry(NamedTuple):
-    """An entry of the log: whole batches back to back, and the token of its writer."""
-
-    base: int
-    end: int
-    data: bytes
-    token: bytes
+from headrace.store.entries import Entry
 
 
 class Tail:

@@ -1,0 +1,117 @@
+"""Which brokers are alive: each holds a lease in Redis and renews it.
+
+A node that restarts takes its own lease over at once: it could bind its port, so the one that held it before is gone.
+Partitions belong to the live node with the highest rendezvous hash, so that a node that comes or goes moves only its
+own share. A leader is merely the node that is fastest at a partition: two that both believe it are safe (writer.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from typing import Any
+
+import msgspec
+
+from headrace.store.keys import Keys
+from headrace.store.redis import RedisLink
+from headrace.store.scripts import Scripts
+
+log = logging.getLogger(__name__)
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A broker, as clients reach it."""
+
+    id: int
+    host: str
+    port: int
+
+
+class NodeIdTaken(Exception):
+    """Another live broker has this node id."""
+
+
+class Nodes:
+    """This node's lease, and the nodes that are alive."""
+
+    def __init__(self, link: RedisLink, scripts: Scripts, keys: Keys, me: Node, lease_ms: int) -> None:
+        self.me = me
+        self.live: list[Node] = [me]
+        self._link = link
+        self._scripts = scripts
+        self._keys = keys
+        self._lease_ms = lease_ms
+        self._token = secrets.token_hex(8)
+        self._valid_until = 0.0
+        self._leaders: dict[tuple[bytes, int], Node] = {}
+
+    @property
+    def controller(self) -> Node:
+        """The node that clients send administrative requests to: any can do it, all name the same."""
+        return self.live[0]
+
+    @property
+    def lease_is_valid(self) -> bool:
+        """By our own monotonic clock, counted from before the renewal was sent."""
+        return time.monotonic() < self._valid_until
+
+    async def claim(self) -> None:
+        """Takes the lease of our node id; NodeIdTaken if another broker holds it."""
+        known = await self._link.call("HGET", self._keys.nodes, self.me.id)
+        holder = msgspec.json.decode(known, type=Node) if known else None
+        asked = time.monotonic()
+        lease: tuple[Any, ...] = ("SET", self._keys.node(self.me.id), self._token, "PX", self._lease_ms)
+        if holder is not None and (holder.host, holder.port) != (self.me.host, self.me.port):
+            lease += ("NX",)
+        if await self._link.call(*lease) is None:
+            assert holder is not None
+            raise NodeIdTaken(
+                f"node id {self.me.id} is held by a broker at {holder.host}:{holder.port}; "
+                "start this one with another --node-id"
+            )
+        await self._link.call("HSET", self._keys.nodes, self.me.id, msgspec.json.encode(self.me))
+        self._valid_until = asked + self._lease_ms / 1000
+        await self.refresh()
+
+    async def renew(self) -> None:
+        """Keeps the lease; claims it again if it ran out meanwhile."""
+        asked = time.monotonic()
+        if await self._scripts.run("renew_lease", [self._keys.node(self.me.id)], [self._token, self._lease_ms]):
+            self._valid_until = asked + self._lease_ms / 1000
+            await self.refresh()
+        else:
+            log.warning("the lease of this node ran out; claiming it again", extra={"node": self.me.id})
+            await self.claim()
+
+    async def release(self) -> None:
+        """Gives the lease back, so that other nodes take over at once."""
+        self._valid_until = 0.0
+        await self._scripts.run(
+            "drop_lease", [self._keys.node(self.me.id), self._keys.nodes], [self._token, self.me.id]
+        )
+
+    async def refresh(self) -> None:
+        """Learns who is alive."""
+        reply = await self._link.call("HVALS", self._keys.nodes)
+        known = sorted((msgspec.json.decode(row, type=Node) for row in reply), key=lambda node: node.id)
+        leases = await self._link.pipeline(*(("EXISTS", self._keys.node(node.id)) for node in known)) if known else []
+        live = [node for node, lease in zip(known, leases, strict=True) if lease] or [self.me]
+        if live != self.live:
+            self.live = live
+            self._leaders.clear()
+
+    def leader(self, topic_id: bytes, partition: int) -> Node:
+        """The live node that leads a partition."""
+        if len(self.live) == 1:
+            return self.live[0]
+        found = self._leaders.get((topic_id, partition))
+        if found is None:
+            found = self._leaders[topic_id, partition] = self.owner(topic_id + partition.to_bytes(4, "big"))
+        return found
+
+    def owner(self, what: bytes) -> Node:
+        """Rendezvous: the node whose hash with `what` is highest."""
+        return max(self.live, key=lambda node: hashlib.blake2b(what + b"%d" % node.id, digest_size=8).digest())

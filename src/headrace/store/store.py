@@ -1,0 +1,237 @@
+"""The store as the broker sees it: topics, partitions, nodes, and the upkeep that goes on behind them.
+
+It holds two connections: one for appends and small commands, one for large replies, so that an acknowledgement never
+waits behind a megabyte of somebody's Fetch. Nothing here is the truth; all of it can be read again from Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from headrace.store import trim
+from headrace.store.address import Address
+from headrace.store.catalogue import Catalogue, Topic
+from headrace.store.errors import RedisError, StoreError
+from headrace.store.identity import kafka_uuid, new_id
+from headrace.store.keys import Keys
+from headrace.store.nodes import Node, Nodes
+from headrace.store.partition import Partition
+from headrace.store.recovery import open_partition
+from headrace.store.redis import Argument, RedisLink, parse_info
+from headrace.store.scripts import Scripts
+from headrace.store.tail import TailCache
+
+log = logging.getLogger(__name__)
+
+_UPKEEP_EVERY_S = 1.0
+_OLDEST_REDIS = (6, 2)
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and times of the store."""
+
+    prefix: str = "headrace"
+    timeout_ms: int = 10_000
+    node_lease_ms: int = 10_000
+    tail_cache_bytes: int = 64 << 20
+    append_entry_bytes: int = 1 << 20
+    index_interval_bytes: int = 64 << 10
+    snapshot_interval_bytes: int = 8 << 20
+    producer_expiration_ms: int = 86_400_000
+    memory_high_mark_percent: int = 90
+    allow_eviction: bool = False
+
+
+class StoreRefused(Exception):
+    """This Redis cannot hold a log; the message says why and what to do."""
+
+
+class Store:
+    """Everything that lives in Redis."""
+
+    def __init__(self, address: Address, me: Node, options: StoreOptions) -> None:
+        self.options = options
+        self.keys = Keys(options.prefix)
+        self.link = RedisLink(address, "commands", options.timeout_ms)
+        self.reads = RedisLink(address, "reads", options.timeout_ms)
+        self.scripts = Scripts(self.link)
+        self.catalogue = Catalogue(self.link, self.scripts, self.keys)
+        self.nodes = Nodes(self.link, self.scripts, self.keys, me, options.node_lease_ms)
+        self.tails = TailCache(options.tail_cache_bytes)
+        self.cluster_id = ""
+        self.memory_is_full = False
+        self.events: Counter[str] = Counter()
+        self._partitions: dict[tuple[bytes, int], Partition] = {}
+        self._opening: dict[tuple[bytes, int], asyncio.Task[Partition]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connects, checks the server, claims the node id and reads the catalogue."""
+        await self.link.start()
+        await self.reads.start()
+        await self._check_server()
+        await self.link.call("HSETNX", self.keys.cluster, "id", kafka_uuid(new_id()))
+        self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
+        await self.nodes.claim()
+        await self.catalogue.load()
+        self.spawn(self.catalogue.sweep())
+        self.spawn(self._upkeep())
+
+    async def close(self) -> None:
+        """Saves what makes the next start cheap, gives the lease back, disconnects."""
+        for task in list(self._tasks):
+            task.cancel()
+        try:
+            if self.link.is_up:
+                async with asyncio.timeout(5):
+                    await asyncio.gather(*(p.save_producers() for p in self._partitions.values() if not p.is_gone))
+                    await self.nodes.release()
+        except (StoreError, TimeoutError) as error:
+            log.warning("the store was left without a farewell", extra={"why": str(error)})
+        await self.link.close()
+        await self.reads.close()
+
+    async def _check_server(self) -> None:
+        version = self.link.server.get("valkey_version") or self.link.server.get("redis_version", "0")
+        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_REDIS:
+            raise StoreRefused(f"{self.link.address} is Redis {version}; 6.2 is the oldest that works")
+        memory = parse_info(await self.link.call("INFO", "memory"))
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction" and memory.get("maxmemory") != "0" and not self.options.allow_eviction:
+            raise StoreRefused(
+                f"{self.link.address} evicts keys when it is full (maxmemory-policy {policy}) and would lose records; "
+                "set it to noeviction, or start with --allow-eviction if you accept that"
+            )
+
+    # -- partitions ---------------------------------------------------------------------------------------------
+
+    def known_partition(self, topic: Topic, number: int) -> Partition | None:
+        """The partition, if this node has read it before."""
+        return self._partitions.get((topic.uuid, number))
+
+    async def partition(self, topic: Topic, number: int) -> Partition:
+        """The partition, read from the store at its first use."""
+        key = (topic.uuid, number)
+        if (known := self._partitions.get(key)) is not None:
+            return known
+        if (task := self._opening.get(key)) is None:
+            task = self._opening[key] = asyncio.create_task(
+                self._open(topic, number), name=f"open {topic.name}-{number}"
+            )
+        return await asyncio.shield(task)
+
+    async def _open(self, topic: Topic, number: int) -> Partition:
+        key = (topic.uuid, number)
+        try:
+            partition = Partition(self, topic, number)
+            await open_partition(partition)
+            self._partitions[key] = partition
+            return partition
+        finally:
+            del self._opening[key]
+
+    def forget(self, topic: Topic) -> None:
+        """Drops what is known of a deleted topic and lets its long polls go."""
+        for number in range(topic.partitions):
+            if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:
+                partition.is_gone = True
+                partition.doubt()
+                partition.tail.clear()
+                partition.tell_watchers()
+
+    async def enforce_retention(self, partition: Partition, retention_ms: int, retention_bytes: int) -> None:
+        """Removes what a topic's configs no longer keep."""
+        await partition.confirm()
+        start = trim.expired_start(partition, self.now_ms(), retention_ms, retention_bytes)
+        if start > partition.log_start:
+            before = partition.log_start
+            await trim.delete_before(partition, start)
+            log.info(
+                "old records removed",
+                extra={"partition": repr(partition), "from_offset": before, "to_offset": partition.log_start},
+            )
+
+    # -- small things that the rooms share ----------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The wall clock, as records carry it."""
+        return time.time_ns() // 1_000_000
+
+    def post(self, *arguments: Argument) -> None:
+        """Sends a command whose loss costs nothing but work."""
+        try:
+            self.link.send(*arguments).add_done_callback(lambda reply: reply.exception())
+        except StoreError:
+            return
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs something in the background until the store is closed; trouble with Redis ends it quietly."""
+
+        name = getattr(work, "__qualname__", "background")
+
+        async def guarded() -> None:
+            try:
+                await work
+            except StoreError as error:
+                log.info("background work was cut short", extra={"work": name, "why": str(error)})
+            except Exception:
+                log.exception("background work failed", extra={"work": name})
+
+        task = asyncio.create_task(guarded(), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def count_event(self, name: str, number: int) -> None:
+        """Counts what people should see: gaps, restored entries."""
+        self.events[name] += number
+
+    def note_trouble(self, error: RedisError) -> None:
+        """Learns from a refusal before the next look at the memory does."""
+        if error.kind == "OOM":
+            self._set_memory_full(True, "Redis refuses writes")
+        else:
+            log.error("redis refuses appends", extra={"why": str(error)})
+
+    async def _upkeep(self) -> None:
+        """Once a second: the lease, the catalogue, the memory."""
+        while True:
+            await asyncio.sleep(_UPKEEP_EVERY_S)
+            try:
+                await self.nodes.renew()
+                if await self.catalogue.refresh():
+                    self._forget_deleted()
+                await self._look_at_memory()
+            except StoreError as error:
+                log.debug("upkeep has to wait", extra={"why": str(error)})
+            except Exception:
+                log.exception("upkeep failed")
+
+    def _forget_deleted(self) -> None:
+        for partition in list(self._partitions.values()):
+            if partition.topic.uuid not in self.catalogue.by_uuid:
+                self.forget(partition.topic)
+
+    async def _look_at_memory(self) -> None:
+        facts = parse_info(await self.link.call("INFO", "memory"))
+        limit, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
+        mark = limit * self.options.memory_high_mark_percent // 100
+        self._set_memory_full(bool(limit) and used >= mark, f"{used >> 20} MiB used of {limit >> 20} MiB")
+
+    def _set_memory_full(self, full: bool, why: str) -> None:
+        if full and not self.memory_is_full:
+            log.error(
+                "the store is nearly full: produces are refused until records are deleted or maxmemory is raised",
+                extra={"why": why},
+            )
+        elif self.memory_is_full and not full:
+            log.warning("the store has room again", extra={"why": why})
+        self.memory_is_full = full

@@ -1,0 +1,46 @@
+"""Removing old records: by time, by size, or because a client asked.
+
+The log start is a value of its own: it may lie inside an entry and may equal the end. It is written before anything
+is removed, so a crash leaves too much, never a hole. The last entry is never removed, because the end of the log is
+known by it. What is old is read off the index; the log itself is not read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.store.entries import LAST_SEQUENCE, base_of
+
+if TYPE_CHECKING:
+    from headrace.store.partition import Partition
+
+
+async def delete_before(partition: Partition, offset: int) -> None:
+    """Makes `offset` the log start and frees the entries that lie wholly before it."""
+    if offset <= partition.log_start:
+        return
+    await partition.save_producers()  # what it counts may be removed now
+    await partition.save_start(offset)
+    keys, link = partition.keys, partition.store.link
+    holding = await partition.store.reads.call("XREVRANGE", keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1)
+    if not holding:
+        return
+    keep = min(base_of(holding[0]), partition.last_base)
+    first_point = partition.index.forget_before(keep)
+    await link.call("XTRIM", keys.log, "MINID", "=", f"{keep}-0")
+    if first_point is not None:
+        await link.call("XTRIM", keys.index, "MINID", "=", f"{first_point}-0")
+
+
+def expired_start(partition: Partition, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+    """The log start that a topic's retention asks for; the present one if nothing is too old."""
+    index, start = partition.index, partition.log_start
+    if retention_ms >= 0:
+        cutoff_ms = now_ms - retention_ms
+        if index.entries and 0 <= index.max_timestamp < cutoff_ms:
+            start = max(start, partition.end)
+        elif (expired := index.expired_by_time(cutoff_ms)) is not None:
+            start = max(start, expired)
+    if retention_bytes >= 0 and (expired := index.expired_by_size(retention_bytes)) is not None:
+        start = max(start, expired)
+    return min(start, partition.end)
