@@ -22,15 +22,11 @@ from tests.wire.test_codec import names
 Case = tuple[type[Payload], int]
 ALL_REQUESTS = pytest.mark.parametrize("case", all_requests(), ids=names)
 
-HOSTILE = [
-    bytes.fromhex(text)
-    for text in (
-        # fixed lengths and counts: the largest, -1, -2, the smallest, zero, just beyond 16 bits
-        "7fffffff ffffffff fffffffe 80000000 00000000 00010000 7fff ffff 8000 0000"
-        # compact ones: null, the largest of five bytes, one byte too many, never ending
-        " 00 ffffffff0f ffffffff7f ffffffffff7f 80808080808080"
-    ).split()
-]
+FIXED_LENGTHS = "7fffffff ffffffff fffffffe 80000000 00000000 00010000 7fff ffff 8000 0000"
+"""The largest, -1, -2, the smallest, zero, just beyond 16 bits; the same of 16 bits."""
+COMPACT_LENGTHS = "00 ffffffff0f ffffffff7f ffffffffff7f 80808080808080"
+"""Null, the largest of 32 bits, the largest of five bytes, one byte too many, no end."""
+HOSTILE = [bytes.fromhex(text) for lengths in (FIXED_LENGTHS, COMPACT_LENGTHS) for text in lengths.split()]
 OVERHEAD_BYTES = 64 * 1024
 """What a decode may take whatever its input: the error, small buffers, the interpreter's own."""
 MOST_PER_BYTE = 48

@@ -7,6 +7,7 @@ import datetime
 import io
 import random
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from headrace.wire.schema import ZERO_UUID, Message, Payload, fields_of
+from headrace.wire.schema import ZERO_UUID, Buffer, Message, Payload, Records, fields_of
 from tests.wire.random_messages import all_versions, random_message
 
 NOT_IN_KIO = {
@@ -39,7 +40,7 @@ EXAMPLES = 6
 
 def kio_class(cls: type[Payload], version: int) -> Any:
     """kio's class of the same message and version."""
-    entities = schema_name_map[snake(cls.api.name)][version]
+    entities: Mapping[Any, str] = schema_name_map[snake(cls.api.name)][version]
     entity = EntityType.data if cls.api.key < 0 else EntityType.response if cls.api.response else EntityType.request
     module, _, name = entities[entity].partition(":")
     return getattr(__import__(module, fromlist=[name]), name)
@@ -134,20 +135,23 @@ def test_fields_of_other_versions_keep_their_default() -> None:
 
 def test_records_are_views_of_the_frame_not_copies() -> None:
     batch = bytes(range(200))
-    request = ProduceRequest(topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, batch)])])
+    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(0, batch)])])
     frame = codec.encode_bytes(request, 9)
     decoded, _ = codec.decode(ProduceRequest, 9, frame)
     records = decoded.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is frame
-    assert records == batch
+    assert bytes(records) == batch
 
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_record_buffers_are_sent_as_they_are(version: int) -> None:
-    batches = [bytes(5), bytearray(b"abc"), memoryview(b"de")]
-    for given in (batches, tuple(batches)):
-        response = FetchResponse(responses=[FetchableTopicResponse("", "t", [PartitionData(0, records=given)])])
+    batches: list[Buffer] = [bytes(5), bytearray(b"abc"), memoryview(b"de")]
+    several: tuple[Records, ...] = (batches, tuple(batches))
+    for given in several:
+        response = FetchResponse(
+            responses=[FetchableTopicResponse(topic="t", partitions=[PartitionData(records=given)])]
+        )
         pieces = codec.encode(response, version)
         assert [piece for piece in pieces if any(piece is batch for batch in batches)] == batches
         back, _ = codec.decode(FetchResponse, version, b"".join(pieces))
