@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
 
+from headrace.cli.logs import LogFormat
 from headrace.cli.quantities import show_size, show_time
 from headrace.store.embedded_options import Durability
 
@@ -18,7 +19,6 @@ MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["auto", "text", "json"]
 
 
 def _says(description: str, low: int | None = None, high: int | None = None) -> Meta:
