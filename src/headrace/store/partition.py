@@ -101,7 +101,7 @@ class Partition:
         max_timestamp = -1
         for header in entry.headers():
             max_timestamp = max(max_timestamp, header.max_timestamp)
-            self.producers.add(header, header.base_offset)
+            self.producers.add(header, header.base_offset, self.store.now_ms())
         self.count(entry, max_timestamp)
 
     def count(self, entry: Entry, max_timestamp: int) -> None:

@@ -23,7 +23,7 @@ class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first: int
     last: int
     base_offset: int
-    timestamp: int
+    seen_ms: int
 
 
 class Producer(msgspec.Struct, array_like=True):
@@ -33,8 +33,8 @@ class Producer(msgspec.Struct, array_like=True):
     batches: list[SequencedBatch]
 
     @property
-    def last_timestamp(self) -> int:
-        return self.batches[-1].timestamp
+    def last_seen_ms(self) -> int:
+        return self.batches[-1].seen_ms
 
 
 class Snapshot(msgspec.Struct):
@@ -96,11 +96,11 @@ class Producers:
         known = self.by_id.get(producer_id)
         return (known.epoch, known.batches[-1].last) if known else (-1, -1)
 
-    def add(self, header: BatchHeader, base_offset: int) -> None:
+    def add(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Counts a batch that is in the log."""
         if header.producer_id < 0:
             return
-        batch = SequencedBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
+        batch = SequencedBatch(header.base_sequence, header.last_sequence, base_offset, now_ms)
         known = self.by_id.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
             self.by_id[header.producer_id] = Producer(header.producer_epoch, [batch])
@@ -110,7 +110,7 @@ class Producers:
 
     def expire(self, before_ms: int) -> None:
         """Forgets producers that have been silent for long."""
-        self.by_id = {key: known for key, known in self.by_id.items() if known.last_timestamp >= before_ms}
+        self.by_id = {key: known for key, known in self.by_id.items() if known.last_seen_ms >= before_ms}
 
     def forget_between(self, start: int, end: int) -> None:
         """Forgets the producers whose last batch the store lost."""

@@ -77,7 +77,7 @@ async def _read_on(partition: Partition, covered: int) -> None:
             for header in entry.headers():
                 max_timestamp = max(max_timestamp, header.max_timestamp)
                 if header.base_offset >= covered:
-                    producers.add(header, header.base_offset)
+                    producers.add(header, header.base_offset, partition.store.now_ms())
             if entry.base >= indexed and (point := index.add_entry(entry.base, len(entry.data), max_timestamp)):
                 partition.store_point(point)
             partition.last_base, partition.end = entry.base, entry.end

@@ -184,10 +184,10 @@ class Writer:
     def _succeed(self, flight: _Flight) -> None:
         self._flight = None
         partition = self._partition
-        base, max_timestamp = flight.entry.base, -1
+        base, max_timestamp, now_ms = flight.entry.base, -1, partition.store.now_ms()
         for pending in flight.pendings:
             header = pending.header
-            partition.producers.add(header, base)
+            partition.producers.add(header, base, now_ms)
             max_timestamp = max(max_timestamp, header.max_timestamp)
             _resolve(pending, Appended(base))
             base += header.count
