@@ -9,7 +9,8 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ import pytest
 from headrace.cli.logs import LogFormat, set_up_logs
 
 log = logging.getLogger("headrace.test")
+
+PLAIN = {"NO_COLOR": "1"}
 
 
 class Terminal(io.StringIO):
@@ -35,9 +38,9 @@ def restore_logging() -> Iterator[None]:
     logging.captureWarnings(False)
 
 
-def terminal(level: str = "info", log_format: LogFormat = "auto", **environ: str) -> Terminal:
+def terminal(log_format: LogFormat = "auto", environ: Mapping[str, str] = MappingProxyType({})) -> Terminal:
     stream = Terminal()
-    set_up_logs(level, log_format, stream=stream, environ=environ)
+    set_up_logs("info", log_format, stream=stream, environ=environ)
     return stream
 
 
@@ -59,7 +62,7 @@ def fail() -> None:
 
 
 def test_a_terminal_gets_time_level_message_and_fields() -> None:
-    stream = terminal(NO_COLOR="1")
+    stream = terminal(environ=PLAIN)
     log.info("ready on %s", "localhost", extra={"port": 9092, "client": "my client", "empty": ""})
     line = stream.getvalue()
     assert re.fullmatch(
@@ -69,7 +72,7 @@ def test_a_terminal_gets_time_level_message_and_fields() -> None:
 
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_colours_are_for_terminals_that_want_them(environ: dict[str, str], coloured: bool) -> None:
-    stream = terminal(**environ)
+    stream = terminal(environ=environ)
     log.error("no")
     assert ("\x1b[" in stream.getvalue()) is coloured
 
@@ -81,7 +84,7 @@ def test_text_that_goes_elsewhere_has_no_colours() -> None:
 
 
 def test_a_traceback_is_indented_below_its_record() -> None:
-    stream = terminal(NO_COLOR="1")
+    stream = terminal(environ=PLAIN)
     try:
         fail()
     except ValueError:
@@ -93,7 +96,7 @@ def test_a_traceback_is_indented_below_its_record() -> None:
 
 
 def test_what_a_client_sent_cannot_forge_a_line_or_drive_the_terminal() -> None:
-    stream = terminal(NO_COLOR="1")
+    stream = terminal(environ=PLAIN)
     log.info("topic %s", "a\n12:00:00.000 INFO  forged\x1b[2J", extra={"client": "x\r\ny\u2028\x9b"})
     text = stream.getvalue()
     assert len(text.splitlines()) == 1
@@ -144,7 +147,7 @@ def test_any_value_can_be_logged() -> None:
     log.info("odd", extra=values)
     (line,) = objects(stream)
     assert (line["n"], line["s"], line["b"]) == ("nan", "{1}", "b'\\xff'")
-    text = terminal(NO_COLOR="1")
+    text = terminal(environ=PLAIN)
     log.info("odd \ud800", extra=values)
     text.getvalue().encode()
 
