@@ -1,13 +1,15 @@
 """Codecs: what goes in comes out, whatever framing a client chose, and never more than allowed."""
 
+import contextlib
 import gzip
+import importlib
 import tracemalloc
+from typing import Any
 
 import cramjam
-import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.wire.compression import (
@@ -19,11 +21,15 @@ from headrace.wire.compression import (
     decompress,
 )
 
+# It has no types, hence not a plain import.
+lz4_frame: Any = importlib.import_module("lz4.frame")
+
 PACKED: tuple[Compression, ...] = CODECS[1:]
 MIB = 1024 * 1024
 
 
 @given(st.binary(max_size=5000), st.sampled_from(CODECS))
+@settings(deadline=None)
 def test_what_is_compressed_comes_back(data: bytes, codec: Compression) -> None:
     packed = compress(data, codec)
     assert decompress(packed, codec, len(data)) == data
@@ -69,12 +75,11 @@ def test_truncation_at_every_byte_is_refused(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 @given(garbage=st.binary(max_size=200))
+@settings(deadline=None)
 def test_garbage_is_refused_or_decoded_but_nothing_else_happens(codec: Compression, garbage: bytes) -> None:
     for data in (garbage, compress(b"payload", codec) + garbage, compress(b"payload", codec)[:12] + garbage):
-        try:
+        with contextlib.suppress(DecompressionFailed, OutputTooLarge):
             assert len(decompress(data, codec, 4096)) <= 4096
-        except (DecompressionFailed, OutputTooLarge):
-            pass
 
 
 def _gigabyte(codec: Compression) -> bytes:
@@ -121,7 +126,7 @@ def test_snappy_is_written_in_xerial_blocks_of_32_kib() -> None:
 
 
 def test_lz4_is_written_as_a_frame_of_independent_blocks_which_java_insists_on() -> None:
-    info = lz4.frame.get_frame_info(compress(bytes(200_000), "lz4"))
+    info = lz4_frame.get_frame_info(compress(bytes(200_000), "lz4"))
     assert info["block_linked"] is False
 
 
@@ -129,7 +134,7 @@ def test_lz4_is_written_as_a_frame_of_independent_blocks_which_java_insists_on()
 @pytest.mark.parametrize("checksums", [True, False])
 def test_every_kind_of_lz4_frame_is_read(linked: bool, checksums: bool) -> None:
     data = b"some payload " * 20_000
-    frame = lz4.frame.compress(
+    frame = lz4_frame.compress(
         data, block_linked=linked, content_checksum=checksums, block_checksum=checksums, store_size=checksums
     )
     assert decompress(frame, "lz4", len(data)) == data

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.util import decode_varint as kafka_python_decode
 from kafka.record.util import encode_varint as kafka_python_encode
@@ -46,6 +46,7 @@ def test_varints_have_the_bytes_that_the_format_gives_them(value: int, encoded: 
 
 
 @given(INT32, st.binary(max_size=3), st.binary(max_size=3))
+@settings(deadline=None)
 def test_varint_comes_back_from_the_middle_of_a_buffer(value: int, before: bytes, after: bytes) -> None:
     encoded = encode_varint(value)
     end = len(before) + len(encoded)
@@ -54,6 +55,7 @@ def test_varint_comes_back_from_the_middle_of_a_buffer(value: int, before: bytes
 
 
 @given(INT64)
+@settings(deadline=None)
 def test_varlong_comes_back_and_agrees_with_kafka_python(value: int) -> None:
     theirs = bytearray()
     kafka_python_encode(value, theirs.append)
@@ -63,6 +65,7 @@ def test_varlong_comes_back_and_agrees_with_kafka_python(value: int) -> None:
 
 
 @given(UINT32)
+@settings(deadline=None)
 def test_unsigned_varint_comes_back(value: int) -> None:
     encoded = encode_unsigned_varint(value)
     assert len(encoded) <= 5

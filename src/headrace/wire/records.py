@@ -5,6 +5,7 @@ than the input could fill or the caller allows, and whatever the bytes are, the 
 `BatchError`. Separate from batch.py because appending and fetching never come here: a broker moves batches whole.
 """
 
+import struct
 from collections.abc import Iterable
 from typing import Final
 
@@ -146,7 +147,10 @@ def encode_batch(
         base_sequence=base_sequence,
         count=len(records),
     )
-    crc = crc_of(pack_header(header) + payload)
+    try:
+        crc = crc_of(pack_header(header) + payload)
+    except struct.error as error:
+        raise InvalidBatch(f"A number does not fit its field of the header: {error}.") from None
     return pack_header(msgspec.structs.replace(header, crc=crc)) + payload
 
 
@@ -203,6 +207,8 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
     count = header.count
     if count < 0 or count * MIN_RECORD_BYTES > len(data):
         raise InvalidBatch(f"{count} records do not fit in {len(data)} bytes.")
+    if header.last_offset > _INT64_MAX:
+        raise InvalidBatch(f"Offset {header.last_offset} does not fit 64 bits.")
     try:
         records, end = _decode_records(data, header)
     except (IndexError, MalformedVarint):
