@@ -28,9 +28,10 @@ from headrace.store.embedded_options import (
     running_options,
 )
 from headrace.store.embedded_socket import (
+    choose_socket_path,
     is_private,
     is_server,
-    new_socket_path,
+    make_room_for_socket,
     remove_socket,
     remove_stale_socket,
 )
@@ -174,8 +175,6 @@ class EmbeddedValkey:
     async def _launch(self) -> None:
         directory = self._claimed()
         self._clear_the_way()
-        # Recorded before there is a process: if we are killed in between, its socket still leads to it.
-        directory.write_record(ServerRecord(self.socket_path, 0))
         self._process = self._spawn()
         self.pid, self.adopted = self._process.pid, False
         directory.write_record(ServerRecord(self.socket_path, self.pid))
@@ -185,12 +184,15 @@ class EmbeddedValkey:
         await self._apply_durability(self._line)
 
     def _clear_the_way(self) -> None:
-        """Choose the socket, and remove what a killed server left: its socket and drafts of a rewrite."""
+        """Make room for the socket, and remove what a killed server left: its socket and drafts of a rewrite."""
+        directory = self._claimed()
         if not self.socket_path:
-            remove_stale_socket(self._claimed().read_record())
-            self.socket_path = new_socket_path()
-        Path(self.socket_path).unlink(missing_ok=True)
-        for draft in self._claimed().valkey.rglob("temp-*"):
+            remove_stale_socket(directory.read_record())
+            self.socket_path = choose_socket_path()
+        # Recorded before anything is there: if we are killed half-way, the next broker finds what we made.
+        directory.write_record(ServerRecord(self.socket_path, 0))
+        make_room_for_socket(self.socket_path)
+        for draft in directory.valkey.rglob("temp-*"):
             draft.unlink(missing_ok=True)
 
     def _spawn(self) -> subprocess.Popen[bytes]:

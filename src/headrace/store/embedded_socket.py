@@ -18,18 +18,26 @@ from headrace.store.data_directory import CannotStart, ServerRecord
 _PATH_LIMIT_BYTES = 100
 
 
-def new_socket_path() -> str:
-    """A socket in a directory that only we may enter, at a path that is short enough for every system."""
+def choose_socket_path() -> str:
+    """A path that nobody uses yet and that is short enough for every system."""
     name = f"headrace-{os.urandom(6).hex()}"
     for base in (os.environ.get("TMPDIR", "/tmp"), "/tmp"):
         path = os.path.join(os.path.abspath(base), name, "valkey.sock")
         if os.path.isdir(base) and len(os.fsencode(path)) <= _PATH_LIMIT_BYTES:
             break
-    try:
-        os.mkdir(os.path.dirname(path), 0o700)
-    except OSError as e:
-        raise CannotStart(f"cannot make a directory for the embedded server's socket: {e}") from None
     return path
+
+
+def make_room_for_socket(path: str) -> None:
+    """Make the socket's directory, which only we may enter, and remove a dead server's socket from it."""
+    directory = Path(path).parent
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        if not is_private(directory):
+            raise CannotStart(f"others may enter {directory}, where the embedded server's socket belongs; remove it")
+        Path(path).unlink(missing_ok=True)
+    except OSError as e:
+        raise CannotStart(f"cannot make {directory} for the embedded server's socket: {e.strerror}") from None
 
 
 def remove_socket(path: str) -> None:
