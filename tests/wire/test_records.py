@@ -3,7 +3,6 @@
 import contextlib
 import struct
 import tracemalloc
-from typing import Any
 
 import msgspec
 import pytest
@@ -86,6 +85,7 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Compressio
 
 
 @given(consecutive(), st.sampled_from(CODECS))
+@settings(deadline=None)
 def test_what_is_encoded_for_a_produce_request_passes_its_checks(records: list[Record], codec: Compression) -> None:
     for index, record in enumerate(records):
         record.offset = index
@@ -94,6 +94,7 @@ def test_what_is_encoded_for_a_produce_request_passes_its_checks(records: list[R
 
 
 @given(consecutive(), st.integers(-(1 << 40), 1 << 45))
+@settings(deadline=None)
 def test_the_first_record_at_or_after_a_time_is_found(records: list[Record], timestamp: int) -> None:
     batch = encode_batch(records, base_offset=records[0].offset)
     for wanted in (timestamp, records[0].timestamp, records[-1].timestamp + 1):
@@ -143,7 +144,6 @@ def test_an_empty_batch_as_compaction_leaves_it_has_no_records() -> None:
         pytest.param([Record(0, NOW, headers=[("\ud800", None)])], 0, id="a name that is no text"),
     ],
 )
-@settings(deadline=None)
 def test_what_the_format_cannot_say_is_not_encoded(records: list[Record], base_offset: int) -> None:
     with pytest.raises(InvalidBatch):
         encode_batch(records, base_offset=base_offset)
@@ -243,7 +243,7 @@ def test_a_batch_that_decompresses_to_more_than_allowed_is_refused_within_bounds
 
 
 def test_a_big_value_passes() -> None:
-    value: Any = bytes(range(256)) * (4 * 1024)
+    value = bytes(range(256)) * (4 * 1024)
     records = [Record(0, NOW, None, value, []), Record(1, NOW, value, None, [("h", value)])]
     for codec in CODECS:
         assert decode_batch(encode_batch(records, compression=codec)) == records
