@@ -1,0 +1,88 @@
+"""The broker: what the handlers share. It holds no data of its own; all of that is in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.options import BrokerOptions
+from headrace.broker.topic_configs import TopicPolicy, policy_of
+from headrace.store.catalogue import Topic
+from headrace.store.errors import StoreError
+from headrace.store.partition import Partition
+from headrace.store.store import Store
+from headrace.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """One node."""
+
+    def __init__(self, store: Store, options: BrokerOptions) -> None:
+        self.store = store
+        self.options = options
+        self.fetch_sessions = FetchSessions(options.fetch_sessions_max)
+        self._policies: dict[str, tuple[Topic, TopicPolicy]] = {}
+        self._retention: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins the background work."""
+        self._retention = asyncio.create_task(self._remove_old_records(), name="retention")
+
+    def stop(self) -> None:
+        """Ends the background work."""
+        if self._retention is not None:
+            self._retention.cancel()
+
+    def policy(self, topic: Topic) -> TopicPolicy:
+        """What a topic's configs, and the broker's defaults behind them, ask for."""
+        known = self._policies.get(topic.id)
+        if known is None or known[0] is not topic:
+            known = self._policies[topic.id] = (topic, policy_of(topic.configs, self.options))
+        return known[1]
+
+    def leads(self, topic: Topic, number: int) -> bool:
+        """Whether this node leads a partition."""
+        nodes = self.store.nodes
+        return nodes.leader(topic.uuid, number).id == nodes.me.id
+
+    async def led_partition(self, topic: Topic, number: int) -> Partition:
+        """A partition that exists and that this node leads; the error that Kafka gives otherwise."""
+        if not 0 <= number < topic.partitions:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {number}.")
+        if not self.leads(topic, number):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Another node leads {topic.name}-{number}.")
+        return self.store.known_partition(topic, number) or await self.store.partition(topic, number)
+
+    async def find_topic(self, name: str, uuid: bytes, *, by_id: bool) -> Topic:
+        """The topic that a request names, by id or by name."""
+        if by_id:
+            topic = await self.store.catalogue.find_uuid(uuid)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        else:
+            topic = await self.store.catalogue.find(name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        return topic
+
+    async def _remove_old_records(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.retention_check_interval_ms / 1000)
+            for topic in list(self.store.catalogue.by_name.values()):
+                for number in range(topic.partitions):
+                    await self._apply_retention(topic, number)
+
+    async def _apply_retention(self, topic: Topic, number: int) -> None:
+        policy = self.policy(topic)
+        if not policy.deletes or not self.leads(topic, number):
+            return
+        try:
+            partition = await self.store.partition(topic, number)
+            await self.store.enforce_retention(partition, policy.retention_ms, policy.retention_bytes)
+        except StoreError as error:
+            log.info("retention has to wait", extra={"partition": f"{topic.name}-{number}", "why": str(error)})
+        except Exception:
+            log.exception("retention failed", extra={"partition": f"{topic.name}-{number}"})

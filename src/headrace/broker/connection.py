@@ -1,0 +1,285 @@
+"""One client connection: bytes in, frames out of them, answers back in order.
+
+Requests are answered in the order in which they came and, like Kafka does it, one after the other, so a client that
+waits in a long poll cannot pile up more work. Produce requests alone overlap with each other: their order is kept by
+the partitions' queues, and producers rely on pipelining.
+
+Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
+buffer, which grows with what has arrived, so a length alone costs no memory. Reading pauses while the budget of bytes
+is spent, the pipeline is full, or the client does not read its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from headrace.broker.dispatch import CloseConnection
+from headrace.wire.apis import PRODUCE
+from headrace.wire.codec import DecodeError, Pieces
+from headrace.wire.frame import RequestHeader, read_request_header
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Server
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i")
+_FIRST_ALLOCATION_BYTES = 64 << 10
+_TLS_HANDSHAKE = 0x16
+
+
+class _Slot:
+    """A request that was started, and its answer once there is one."""
+
+    __slots__ = ("done", "header", "pieces", "size_bytes")
+
+    def __init__(self, header: RequestHeader, size_bytes: int) -> None:
+        self.header = header
+        self.size_bytes = size_bytes
+        self.pieces: Pieces | None = None
+        self.done = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one client."""
+
+    def __init__(self, server: Server) -> None:
+        self.peer = "?"
+        self.peer_host = "?"
+        self.last_active = server.loop.time()
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+        self._frame: bytearray | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        self._backlog: deque[tuple[RequestHeader, bytearray]] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses: set[str] = set()
+        self._closing = False
+
+    # -- the transport's calls ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.peer_host, self.peer = peer[0], f"{peer[0]}:{peer[1]}"
+        self._transport.set_write_buffer_limits(high=self._server.options.write_buffer_bytes)
+        if not self._server.admit(self):
+            self.close("too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        for task in self._tasks:
+            task.cancel()
+        budget = self._server.budget
+        if self._frame is not None:
+            budget.give(len(self._frame))
+            self._frame = None
+        for _, frame in self._backlog:
+            budget.request_done(len(frame))
+        self._backlog.clear()
+        budget.forget(self)
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        shared = self._server.receive_buffer
+        if not self._head:
+            return shared
+        shared[: len(self._head)] = self._head
+        return shared[len(self._head) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._server.loop.time()
+        if self._frame is not None:
+            self._filled += nbytes
+            self._grow_or_finish()
+        else:
+            size = len(self._head) + nbytes
+            self._head = b""
+            self._split(self._server.receive_buffer[:size])
+        if self._server.budget.is_spent:
+            self.pause("budget")
+            if self._server.budget.may_grow(self):
+                self.resume("budget")
+        self._advance()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.pause("writing")
+
+    def resume_writing(self) -> None:
+        self.resume("writing")
+        self._advance()
+
+    # -- frames -------------------------------------------------------------------------------------------------
+
+    def _split(self, data: memoryview) -> None:
+        """Takes whole frames off the shared buffer; what is left begins the next one."""
+        pos, end = 0, len(data)
+        while not self._closing and end - pos >= 4:
+            (size,) = _LENGTH.unpack_from(data, pos)
+            if not self._check_length(size, data[pos : pos + 4]):
+                return
+            if end - pos - 4 < size:
+                self._begin(size, data[pos + 4 :])
+                return
+            frame = bytearray(data[pos + 4 : pos + 4 + size])
+            self._server.budget.take(size)
+            self._whole(frame)
+            pos += 4 + size
+        self._head = bytes(data[pos:])
+
+    def _check_length(self, size: int, raw: memoryview) -> bool:
+        if 0 < size <= self._server.options.frame_limit_bytes:
+            return True
+        if raw[0] == _TLS_HANDSHAKE:
+            self.close("it speaks TLS, and this listener does not")
+        elif bytes(raw) in (b"GET ", b"POST", b"HEAD", b"PUT "):
+            self.close("it speaks HTTP; this is a Kafka listener")
+        else:
+            self.close(f"a request of {size} bytes is outside 1 to {self._server.options.frame_limit_bytes}")
+        return False
+
+    def _begin(self, size: int, data: memoryview) -> None:
+        self._frame_bytes = size
+        self._filled = len(data)
+        self._frame = bytearray(min(size, max(_FIRST_ALLOCATION_BYTES, 2 * len(data))))
+        self._frame[: len(data)] = data
+        self._server.budget.take(len(self._frame))
+
+    def _grow_or_finish(self) -> None:
+        """The buffer is full: the frame is whole, or its buffer doubles as far as the budget allows."""
+        assert self._frame is not None
+        if self._filled < len(self._frame):
+            return
+        if self._filled == self._frame_bytes:
+            frame, self._frame = self._frame, None
+            self._whole(frame)
+        elif self._server.budget.may_grow(self):
+            # A new buffer: the transport still holds the old one, which therefore cannot be resized.
+            grown = bytearray(min(self._frame_bytes, 2 * len(self._frame)))
+            grown[: self._filled] = self._frame
+            self._server.budget.take(len(grown) - len(self._frame))
+            self._frame = grown
+        else:
+            self.pause("budget")
+
+    def budget_freed(self) -> None:
+        """Room again: a frame that waited grows, and reading goes on."""
+        if self._closing:
+            return
+        self.resume("budget")
+        if self._frame is not None:
+            self._grow_or_finish()
+
+    def _whole(self, frame: bytearray) -> None:
+        self._server.budget.frame_is_whole(self)
+        try:
+            self._backlog.append((read_request_header(frame), frame))
+        except DecodeError as error:
+            self._server.budget.request_done(len(frame))
+            self.close(str(error))
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
+        limit = self._server.options.pipeline_max
+        while self._backlog and not self._closing and "writing" not in self._pauses:
+            header, _ = self._backlog[0]
+            if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
+                break
+            self._start(*self._backlog.popleft())
+        if len(self._backlog) >= limit:
+            self.pause("pipeline")
+        elif "pipeline" in self._pauses:
+            self.resume("pipeline")
+
+    def _all_produce(self, header: RequestHeader) -> bool:
+        return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
+
+    def _start(self, header: RequestHeader, frame: bytearray) -> None:
+        slot = _Slot(header, len(frame))
+        self._slots.append(slot)
+        task = self._server.loop.create_task(self._answer(slot, frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, slot: _Slot, frame: bytearray) -> None:
+        try:
+            slot.pieces = await self._server.dispatch.answer(slot.header, frame, self)
+        except CloseConnection as reason:
+            self.close(str(reason))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            self._server.count_failure()
+            log.exception(
+                "a request failed; its connection is closed",
+                extra={"api_key": slot.header.api_key, "version": slot.header.api_version, "peer": self.peer},
+            )
+            self.close("a request failed")
+        finally:
+            slot.done = True
+            self._server.budget.request_done(slot.size_bytes)
+        self._flush()
+        self._advance()
+
+    def _flush(self) -> None:
+        """Sends the answers that are due: those before which none is missing."""
+        while self._slots and self._slots[0].done:
+            slot = self._slots.popleft()
+            if slot.pieces and self._transport is not None:
+                if len(slot.pieces) == 1:
+                    self._transport.write(slot.pieces[0])
+                else:
+                    self._transport.writelines(slot.pieces)
+        self.last_active = self._server.loop.time()
+        if self._server.is_stopping and self.is_idle:
+            self.close("")
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing asked that is not answered."""
+        return not self._slots and not self._backlog
+
+    # -- pausing and closing ------------------------------------------------------------------------------------
+
+    def pause(self, reason: str) -> None:
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(reason)
+
+    def resume(self, reason: str) -> None:
+        if reason in self._pauses:
+            self._pauses.discard(reason)
+            if not self._pauses and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Closes after what was written has left; the reason goes to the log."""
+        if self._closing:
+            return
+        self._closing = True
+        if reason:
+            log.warning("connection closed", extra={"peer": self.peer, "why": reason})
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()

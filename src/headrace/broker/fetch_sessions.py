@@ -1,0 +1,135 @@
+"""Fetch sessions (KIP-227): what a consumer asked for is remembered, so it sends only what changes.
+
+A session lives in one connection's requests: each names its id and the next epoch. In an incremental answer a
+partition appears only if it has records, an error, or a high watermark or log start that the client has not seen.
+There is a limit; when it is reached the session that was used longest ago makes room, and its client starts over.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch import FetchRequest, PartitionData
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+_LAST_EPOCH = (1 << 31) - 1
+
+Key = tuple[str, bytes, int]
+"""Topic name, topic id (one of them empty), partition."""
+
+
+class Wanted(msgspec.Struct):
+    """What a client wants of one partition, and what it was told of it last."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    leader_epoch: int
+    told_high_watermark: int = -1
+    told_log_start: int = -1
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether an incremental answer has to show this partition; notes what it shows."""
+        news = (
+            bool(data.records)
+            or data.error_code != ErrorCode.NONE
+            or data.high_watermark != self.told_high_watermark
+            or data.log_start_offset != self.told_log_start
+        )
+        self.told_high_watermark = -1 if data.error_code else data.high_watermark
+        self.told_log_start = data.log_start_offset
+        return news
+
+
+class Session:
+    """One consumer's partitions at this node, in the order in which they are served."""
+
+    def __init__(self, session_id: int) -> None:
+        self.id = session_id
+        self.epoch = INITIAL_EPOCH
+        self.wanted: OrderedDict[Key, Wanted] = OrderedDict()
+
+    def update(self, request: FetchRequest) -> None:
+        """Takes in what a request adds, changes and forgets."""
+        for wanted in wanted_by(request):
+            key = (wanted.topic, wanted.topic_id, wanted.partition)
+            known = self.wanted.get(key)
+            if known is not None:
+                wanted.told_high_watermark = known.told_high_watermark
+                wanted.told_log_start = known.told_log_start
+            self.wanted[key] = wanted
+        for topic in request.forgotten_topics_data:
+            for partition in topic.partitions:
+                self.wanted.pop((topic.topic, topic.topic_id, partition), None)
+
+    def served(self, wanted: Wanted) -> None:
+        """A partition that got records goes to the end, so that the others get their turn."""
+        self.wanted.move_to_end((wanted.topic, wanted.topic_id, wanted.partition))
+
+
+class FetchSessions:
+    """The sessions of this node."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: OrderedDict[int, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest) -> Session | None:
+        """The session that a request continues or begins; None for a request without one."""
+        if request.session_epoch == FINAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return None
+        if request.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return self._create(request)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._sessions.move_to_end(session.id)
+        session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
+        session.update(request)
+        return session
+
+    def _create(self, request: FetchRequest) -> Session | None:
+        if self._limit == 0 or not request.topics:
+            return None
+        session = Session(self._free_id())
+        session.update(request)
+        session.epoch = 1
+        self._sessions[session.id] = session
+        while len(self._sessions) > self._limit:
+            self._sessions.popitem(last=False)
+        return session
+
+    def _free_id(self) -> int:
+        while (found := secrets.randbelow(_LAST_EPOCH) + 1) in self._sessions:
+            continue
+        return found
+
+
+def wanted_by(request: FetchRequest) -> Iterable[Wanted]:
+    """The partitions that a request names."""
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield Wanted(
+                topic.topic,
+                topic.topic_id,
+                asked.partition,
+                asked.fetch_offset,
+                asked.partition_max_bytes,
+                asked.current_leader_epoch,
+            )

@@ -1,0 +1,179 @@
+"""Fetch: batches out of the log, at once or as soon as there are enough.
+
+A pass over the wanted partitions takes what the tail cache has and reads the rest from Redis, within the request's
+limits. If it yields too little, the request waits for appends; an append through this node wakes it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from headrace.broker.broker import Broker
+from headrace.broker.dispatch import Call
+from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_by
+from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.store.entries import Taken
+from headrace.store.partition import Partition
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+_IDS_SINCE = 13
+_SESSIONS_SINCE = 7
+
+Result = tuple[Wanted, PartitionData, int]
+"""What was wanted, what it got, and how many bytes of records that is."""
+
+
+async def handle(call: Call, request: FetchRequest) -> FetchResponse:
+    session: Session | None = None
+    if call.version >= _SESSIONS_SINCE:
+        try:
+            session = call.broker.fetch_sessions.open(request)
+        except KafkaError as error:
+            return FetchResponse(error_code=error.code)
+    wanted = list(session.wanted.values() if session else wanted_by(request))
+    fetch = _Fetch(call.broker, request, wanted, by_id=call.version >= _IDS_SINCE)
+    results = await fetch.until_enough()
+    return _response(session, request, results)
+
+
+def _response(session: Session | None, request: FetchRequest, results: list[Result]) -> FetchResponse:
+    incremental = session is not None and request.session_epoch > 0
+    response = FetchResponse(session_id=session.id if session else NO_SESSION)
+    topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+    for wanted, data, size in results:
+        news = wanted.is_news(data)
+        if incremental and not news:
+            continue
+        if session is not None and size:
+            session.served(wanted)
+        key = (wanted.topic, wanted.topic_id)
+        if key not in topics:
+            topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
+            response.responses.append(topics[key])
+        topics[key].partitions.append(data)
+    return response
+
+
+class _Fetch:
+    """One request on its way: passes over its partitions until there is enough, or the time is over."""
+
+    def __init__(self, broker: Broker, request: FetchRequest, wanted: list[Wanted], *, by_id: bool) -> None:
+        self._broker = broker
+        self._wanted = wanted
+        self._by_id = by_id
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(max(request.max_bytes, 0), broker.options.fetch_max_bytes)
+        self._deadline = asyncio.get_running_loop().time() + max(request.max_wait_ms, 0) / 1000
+        self._partitions: dict[int, Partition] = {}
+
+    async def until_enough(self) -> list[Result]:
+        while True:
+            results = await self._pass()
+            size = sum(result[2] for result in results)
+            failed = any(data.error_code for _, data, _ in results)
+            remaining_s = self._deadline - asyncio.get_running_loop().time()
+            if size >= self._min_bytes or failed or remaining_s <= 0 or not self._wanted:
+                return results
+            await self._wait(self._min_bytes - size, remaining_s)
+
+    async def _pass(self) -> list[Result]:
+        """Reads each partition once: from memory where that is possible, the rest from Redis side by side."""
+        left = self._max_bytes
+        results: list[Result | None] = []
+        uncached: list[int] = []
+        for place, wanted in enumerate(self._wanted):
+            try:
+                partition = await self._open(place, wanted)
+                taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == self._max_bytes)
+            except KafkaError as error:
+                results.append((wanted, _refused(wanted, error.code), 0))
+                continue
+            if taken is None:
+                uncached.append(place)
+                results.append(None)
+            else:
+                left -= taken.size_bytes
+                results.append((wanted, _found(wanted, partition, taken), taken.size_bytes))
+        if uncached:
+            await self._read_uncached(uncached, left, results)
+        return [result for result in results if result is not None]
+
+    async def _read_uncached(self, places: list[int], left: int, results: list[Result | None]) -> None:
+        reads = []
+        first = left == self._max_bytes
+        for place in places:
+            wanted, partition = self._wanted[place], self._partitions[place]
+            if left <= 0 and not first:
+                results[place] = (wanted, _found(wanted, partition, Taken([], 0)), 0)
+                continue
+            reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
+            left -= wanted.max_bytes
+            first = False
+        taken = await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
+        for (place, _), found in zip(reads, taken, strict=True):
+            wanted, partition = self._wanted[place], self._partitions[place]
+            if isinstance(found, KafkaError):
+                results[place] = (wanted, _refused(wanted, found.code), 0)
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                results[place] = (wanted, _found(wanted, partition, found), found.size_bytes)
+
+    async def _open(self, place: int, wanted: Wanted) -> Partition:
+        """The partition, sure of its end, and an offset that lies within it."""
+        partition = self._partitions.get(place)
+        if partition is None or partition.is_gone:
+            topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
+            partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
+        if not partition.is_confirmed:
+            await partition.confirm()
+        check_leader_epoch(partition, wanted.leader_epoch)
+        partition.check_offset(wanted.fetch_offset)
+        return partition
+
+    async def _wait(self, missing_bytes: int, timeout_s: float) -> None:
+        """Returns when that many bytes have been appended to the partitions, or the time is over."""
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        watched = set(self._partitions.values())
+        goal = _appended(watched) + missing_bytes
+
+        def look(partition: Partition) -> None:
+            if not woken.done() and (partition.is_gone or not partition.is_confirmed or _appended(watched) >= goal):
+                woken.set_result(None)
+
+        def time_is_over() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        timer = loop.call_later(timeout_s, time_is_over)
+        for partition in watched:
+            partition.watchers.add(look)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            for partition in watched:
+                partition.watchers.discard(look)
+
+
+def _appended(partitions: Iterable[Partition]) -> int:
+    return sum(partition.index.size_bytes for partition in partitions)
+
+
+def _found(wanted: Wanted, partition: Partition, taken: Taken) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=partition.end,
+        last_stable_offset=partition.end,
+        log_start_offset=partition.log_start,
+        records=taken.chunks,
+    )
+
+
+def _refused(wanted: Wanted, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition, error_code=code, high_watermark=-1, log_start_offset=-1, records=b""
+    )

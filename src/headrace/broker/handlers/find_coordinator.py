@@ -1,0 +1,42 @@
+"""FindCoordinator: which node looks after a group."""
+
+from __future__ import annotations
+
+from headrace.broker.dispatch import Call
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+_GROUP, _TRANSACTION = 0, 1
+_MANY_SINCE = 4
+_TRANSACTIONS = "Transactions are not supported by this broker; remove transactional.id."
+
+
+async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if call.version >= _MANY_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[_find(call, key, request.key_type) for key in request.coordinator_keys]
+        )
+    found = _find(call, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(call: Call, key: str, key_type: int) -> Coordinator:
+    if key_type == _TRANSACTION:
+        # A fatal error: a client that is told to try again would try for ever.
+        return _refused(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _TRANSACTIONS)
+    if key_type != _GROUP:
+        return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} do not exist here.")
+    if not key:
+        return _refused(key, ErrorCode.INVALID_GROUP_ID, "A group id is not empty.")
+    node = call.broker.store.nodes.owner(key.encode())
+    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
+
+
+def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

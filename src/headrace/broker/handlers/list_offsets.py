@@ -1,0 +1,69 @@
+"""ListOffsets: where a partition starts and ends, and what was written when."""
+
+from __future__ import annotations
+
+from headrace.broker.broker import Broker
+from headrace.broker.dispatch import Call
+from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.store.catalogue import Topic
+from headrace.store.partition import Partition
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+"""Versions that know a special value; in older ones it is a time like any other, and before all records."""
+
+
+async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    response = ListOffsetsResponse()
+    for asked in request.topics:
+        answers = ListOffsetsTopicResponse(name=asked.name)
+        response.topics.append(answers)
+        topic = await call.broker.store.catalogue.find(asked.name)
+        for partition in asked.partitions:
+            answers.partitions.append(await _answer(call, topic, partition))
+    return response
+
+
+async def _answer(call: Call, topic: Topic | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    try:
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = await call.broker.led_partition(topic, asked.partition_index)
+        await partition.confirm()
+        check_leader_epoch(partition, asked.current_leader_epoch)
+        offset, timestamp = await _find(call.broker, partition, asked.timestamp, call.version)
+    except KafkaError as error:
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=error.code, offset=-1, timestamp=-1
+        )
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        offset=offset,
+        timestamp=timestamp,
+        leader_epoch=partition.leader_epoch if offset >= 0 else -1,
+    )
+
+
+async def _find(broker: Broker, partition: Partition, timestamp: int, version: int) -> tuple[int, int]:
+    """Offset and timestamp; (-1, -1) where there is no such record."""
+    if timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(timestamp, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} has no meaning in version {version}.")
+    if timestamp == LATEST:
+        return partition.end, -1
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return partition.log_start, -1
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return -1, -1
+    if timestamp == MAX_TIMESTAMP:
+        timestamp = partition.index.max_timestamp
+        if timestamp < 0 or partition.log_start == partition.end:
+            return -1, -1
+    return await partition.find_time(timestamp) or (-1, -1)

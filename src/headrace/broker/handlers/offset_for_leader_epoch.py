@@ -1,0 +1,35 @@
+"""OffsetForLeaderEpoch: where an epoch ends, so that a consumer notices records that were lost behind it (KIP-320)."""
+
+from __future__ import annotations
+
+from headrace.broker.dispatch import Call
+from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from headrace.wire.schema import ZERO_UUID
+
+
+async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for asked in request.topics:
+        answers = [await _answer(call, asked.topic, partition) for partition in asked.partitions]
+        topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+async def _answer(call: Call, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        topic = await call.broker.find_topic(name, ZERO_UUID, by_id=False)
+        partition = await call.broker.led_partition(topic, asked.partition)
+        await partition.confirm()
+        check_leader_epoch(partition, asked.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    epoch, end = partition.epoch_end(asked.leader_epoch)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)

@@ -1,0 +1,92 @@
+"""The TCP server: start, serve, stop.
+
+Stopping is part of the contract: no new connections, what is under way is finished, idle connections are closed, and
+what does not finish in time is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from headrace.broker.connection import Connection
+from headrace.broker.dispatch import Dispatch
+from headrace.broker.flow import ByteBudget
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+
+log = logging.getLogger(__name__)
+
+_RECEIVE_BUFFER_BYTES = 256 << 10
+_IDLE_CHECK_S = 1.0
+_BACKLOG = 1024
+
+
+class Server:
+    """Listens, and owns the connections."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.options = broker.options
+        self.loop = asyncio.get_running_loop()
+        self.budget = ByteBudget(self.options.request_budget_bytes)
+        self.dispatch = Dispatch(broker)
+        self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
+        self.is_stopping = False
+        self.failures = 0
+        self.connections: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+        self._idle_check: asyncio.Task[None] | None = None
+        self._all_gone = asyncio.Event()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serves on a socket that is bound already."""
+        self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
+        self._idle_check = self.loop.create_task(self._close_idle())
+
+    async def stop(self) -> None:
+        """Stops accepting, finishes what is under way, closes."""
+        self.is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
+        for connection in list(self.connections):
+            if connection.is_idle:
+                connection.close("")
+        try:
+            async with asyncio.timeout(self.options.shutdown_grace_ms / 1000):
+                while self.connections:
+                    self._all_gone.clear()
+                    await self._all_gone.wait()
+        except TimeoutError:
+            log.warning("requests under way were cut", extra={"connections": len(self.connections)})
+        for connection in list(self.connections):
+            connection.abort()
+
+    def admit(self, connection: Connection) -> bool:
+        """Counts a new connection; whether there is room for it."""
+        if self.is_stopping or len(self.connections) >= self.options.connections_max:
+            return False
+        self.connections.add(connection)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    def count_failure(self) -> None:
+        """A request that failed by a fault of ours."""
+        self.failures += 1
+
+    async def _close_idle(self) -> None:
+        limit_s = self.options.connections_idle_ms / 1000
+        while True:
+            await asyncio.sleep(min(_IDLE_CHECK_S, limit_s))
+            horizon = self.loop.time() - limit_s
+            for connection in list(self.connections):
+                if connection.is_idle and connection.last_active < horizon:
+                    connection.close("")

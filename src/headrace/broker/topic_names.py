@@ -1,0 +1,33 @@
+"""Which topic names are legal, in Kafka's words."""
+
+from __future__ import annotations
+
+import re
+
+from headrace.wire.errors import ErrorCode, KafkaError
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST = 249
+
+
+def check_topic_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION with the reason."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' or '..' is not allowed"
+    elif len(name) > _LONGEST:
+        reason = f"the length of '{name}' is longer than the max allowed length {_LONGEST}"
+    elif not _LEGAL.fullmatch(name):
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def check_collision(name: str, existing: set[str]) -> None:
+    """Kafka refuses names that differ in '.' and '_' only: their metrics would be one."""
+    folded = name.replace(".", "_")
+    for other in existing:
+        if other != name and other.replace(".", "_") == folded:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

@@ -1,0 +1,101 @@
+"""`headrace serve`: wires store, broker and server together, and takes them apart again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+
+import click
+import msgspec
+
+from headrace.broker.broker import Broker
+from headrace.broker.options import BrokerOptions
+from headrace.broker.server import Server
+from headrace.cli.logs import set_up_logs
+from headrace.cli.setting_options import setting_options
+from headrace.cli.settings import SETTINGS, Settings
+from headrace.cli.settings_layers import Loaded, split_address
+from headrace.store.address import parse_address
+from headrace.store.embedded import CannotStart, EmbeddedValkey
+from headrace.store.errors import StoreError
+from headrace.store.nodes import Node, NodeIdTaken
+from headrace.store.store import Store, StoreOptions, StoreRefused
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@setting_options(*SETTINGS)
+def serve(loaded: Loaded) -> None:
+    """Serve a broker until SIGTERM."""
+    settings = loaded.settings
+    set_up_logs(settings.log_level, settings.log_format)
+    try:
+        import uvloop
+
+        uvloop.run(_serve(settings))
+    except (CannotStart, NodeIdTaken, StoreRefused) as error:
+        raise click.ClickException(str(error)) from None
+    except StoreError as error:
+        raise click.ClickException(f"Redis does not let us in: {error}") from None
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    listener = _bind(settings.host, settings.port)
+    port = listener.getsockname()[1]
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        url = settings.redis or await _start_embedded(settings, stack)
+        host, advertised_port = split_address(settings.advertised) or (settings.host, port)
+        me = Node(settings.node_id, host, advertised_port)
+        store = Store(parse_address(url), me, _store_options(settings))
+        await store.start()
+        stack.push_async_callback(store.close)
+        names = BrokerOptions.__struct_fields__
+        broker = Broker(store, BrokerOptions(**{name: getattr(settings, name) for name in names}))
+        server = Server(broker)
+        broker.start()
+        stack.callback(broker.stop)
+        await server.start(listener)
+        stack.push_async_callback(server.stop)
+        print(f"headrace ready on {settings.host}:{port}", flush=True)
+        await stop.wait()
+        log.info("stopping")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """The listening socket, before anything else is started: a port that is taken is the commonest mistake."""
+    try:
+        return socket.create_server((host, port), reuse_port=False, backlog=1024)
+    except OSError as error:
+        hint = f"choose another with --port (make run PORT={port + 1})" if port else "choose another with --host"
+        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; {hint}") from None
+
+
+async def _start_embedded(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
+    valkey = EmbeddedValkey(settings.data_dir, durability=settings.durability, maxmemory_bytes=settings.maxmemory_bytes)
+    await valkey.start()
+    stack.push_async_callback(valkey.stop)
+    return valkey.url
+
+
+def _store_options(settings: Settings) -> StoreOptions:
+    return msgspec.structs.replace(
+        StoreOptions(),
+        prefix=settings.key_prefix,
+        timeout_ms=settings.store_timeout_ms,
+        node_lease_ms=settings.node_lease_ms,
+        tail_cache_bytes=settings.tail_cache_bytes,
+        append_entry_bytes=settings.append_entry_bytes,
+        index_interval_bytes=settings.index_interval_bytes,
+        snapshot_interval_bytes=settings.snapshot_interval_bytes,
+        memory_high_mark_percent=settings.memory_high_mark_percent,
+        allow_eviction=settings.allow_eviction,
+    )
