@@ -1,0 +1,285 @@
+"""Topics, configs, records and offsets: what an administrator asks of a cluster, as simple typed answers.
+
+Each call raises the KafkaError that the broker answered. What changes something is sent again only where the broker
+cannot have carried it out; what only reads is tried again until the cluster's deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from headrace.client.cluster import Cluster, Node, TopicPartition, by_topic
+from headrace.client.connection import Connection
+from headrace.client.errors import check
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from headrace.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from headrace.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from headrace.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from headrace.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.metadata import MetadataResponseTopic
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+"""What `list_offsets` takes in place of a timestamp."""
+
+TOPIC, BROKER = 2, 4
+"""Kinds of resources that have configs."""
+
+CONFIG_SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default", 8: "group"}
+SET, DELETE = 0, 1
+DEFAULT_COUNT = -1
+
+
+class PartitionInfo(msgspec.Struct, frozen=True):
+    """A partition as the metadata shows it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic as the metadata shows it."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: list[PartitionInfo]
+
+
+class ConfigEntry(msgspec.Struct, frozen=True):
+    """One setting of a topic or broker, where its value comes from, and whether it may be changed."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    is_sensitive: bool
+    documentation: str | None
+
+
+class FoundOffset(msgspec.Struct, frozen=True):
+    """An offset, the time of its record and the epoch of its leader; -1 each where there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class ClusterInfo(msgspec.Struct, frozen=True):
+    """The brokers and the one that is the controller."""
+
+    cluster_id: str | None
+    controller_id: int
+    nodes: list[Node]
+
+
+class Admin:
+    """The administrator's calls on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self.cluster.timeout_s * 1000)
+
+    def describe_cluster(self) -> ClusterInfo:
+        """The brokers as the metadata names them."""
+        self.cluster.retrying(lambda: self.cluster.refresh([]))
+        nodes = sorted(self.cluster.nodes.values(), key=lambda node: node.node_id)
+        return ClusterInfo(self.cluster.cluster_id, self.cluster.controller_id, nodes)
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = DEFAULT_COUNT,
+        configs: Mapping[str, str | None] | None = None,
+        *,
+        replication_factor: int = -1,
+        validate_only: bool = False,
+    ) -> bytes:
+        """Creates a topic (-1: the broker's default count) and returns its id; zeros below version 7."""
+        listed = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+        topic = CreatableTopic(name, partitions, replication_factor, [], listed)
+        request = CreateTopicsRequest([topic], self._timeout_ms, validate_only)
+
+        def attempt() -> bytes:
+            (result,) = self.cluster.controller().send_for(request, CreateTopicsResponse).topics
+            check(result.error_code, result.error_message)
+            return result.topic_id
+
+        topic_id = self.cluster.retrying(attempt, repeatable=validate_only)
+        if not validate_only:
+            self.cluster.expect_topics([name])
+        return topic_id
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic with its records."""
+        request = DeleteTopicsRequest([DeleteTopicState(name)], [name], self._timeout_ms)
+
+        def attempt() -> None:
+            (result,) = self.cluster.controller().send_for(request, DeleteTopicsResponse).responses
+            check(result.error_code, result.error_message)
+
+        self.cluster.retrying(attempt, repeatable=False)
+        self.cluster.forget_topics([name])
+
+    def list_topics(self) -> list[TopicInfo]:
+        """All topics, by name."""
+        topics = self.cluster.retrying(lambda: self.cluster.refresh(None))
+        found = [_topic_info(topic) for topic in topics if topic.error_code == ErrorCode.NONE]
+        return sorted(found, key=lambda topic: topic.name)
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """One topic, as the brokers show it now."""
+
+        def attempt() -> TopicInfo:
+            self.cluster.forget()
+            return _topic_info(self.cluster.topic(name))
+
+        return self.cluster.retrying(attempt)
+
+    def create_partitions(self, name: str, count: int, *, validate_only: bool = False) -> None:
+        """Raises a topic's partitions to `count`."""
+        topic = CreatePartitionsTopic(name, count, None)
+        request = CreatePartitionsRequest([topic], self._timeout_ms, validate_only)
+
+        def attempt() -> None:
+            (result,) = self.cluster.controller().send_for(request, CreatePartitionsResponse).results
+            check(result.error_code, result.error_message)
+
+        self.cluster.retrying(attempt, repeatable=validate_only)
+        self.cluster.forget()
+
+    # Configs
+
+    def describe_configs(
+        self, name: str, kind: int = TOPIC, keys: Iterable[str] | None = None, *, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        """The settings of a topic, or of a broker by its node id; all of them unless `keys` are named."""
+        resource = DescribeConfigsResource(kind, name, None if keys is None else list(keys))
+        request = DescribeConfigsRequest([resource], False, documentation)
+
+        def attempt() -> list[ConfigEntry]:
+            (result,) = self._for_resource(name, kind).send_for(request, DescribeConfigsResponse).results
+            check(result.error_code, result.error_message)
+            return [
+                ConfigEntry(
+                    entry.name,
+                    entry.value,
+                    CONFIG_SOURCES.get(entry.config_source, "unknown"),
+                    entry.read_only,
+                    entry.is_sensitive,
+                    entry.documentation or None,
+                )
+                for entry in result.configs
+            ]
+
+        return self.cluster.retrying(attempt)
+
+    def alter_configs(
+        self, name: str, changes: Mapping[str, str | None], kind: int = TOPIC, *, validate_only: bool = False
+    ) -> None:
+        """Sets these settings and leaves the others; None takes a setting back to its default."""
+        listed = [AlterableConfig(key, DELETE if value is None else SET, value) for key, value in changes.items()]
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, listed)], validate_only)
+
+        def attempt() -> None:
+            (result,) = self._for_resource(name, kind).send_for(request, IncrementalAlterConfigsResponse).responses
+            check(result.error_code, result.error_message)
+
+        self.cluster.retrying(attempt)
+
+    def _for_resource(self, name: str, kind: int) -> Connection:
+        """A broker answers for itself; for topics any does, and the controller changes them."""
+        return self.cluster.node(int(name)) if kind == BROKER and name else self.cluster.controller()
+
+    # Records and offsets
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """The first offset at or after a timestamp in ms, or what EARLIEST, LATEST, ... stand for, per partition."""
+
+        def attempt() -> dict[TopicPartition, FoundOffset]:
+            found: dict[TopicPartition, FoundOffset] = {}
+            for node_id, partitions in self.cluster.by_leader(wanted).items():
+                topics = [
+                    ListOffsetsTopic(name, [ListOffsetsPartition(i, -1, wanted[name, i]) for i in indexes])
+                    for name, indexes in by_topic(partitions).items()
+                ]
+                request = ListOffsetsRequest(-1, int(read_committed), topics, self._timeout_ms)
+                answer = self.cluster.node(node_id).send_for(request, ListOffsetsResponse)
+                for topic in answer.topics:
+                    for p in topic.partitions:
+                        if p.error_code:
+                            raise self.cluster.topic_error(topic.name, p.error_code)
+                        found[topic.name, p.partition_index] = FoundOffset(p.offset, p.timestamp, p.leader_epoch)
+            return found
+
+        return self.cluster.retrying(attempt)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the records before an offset of each partition (-1: all); returns the new log starts."""
+
+        def attempt() -> dict[TopicPartition, int]:
+            starts: dict[TopicPartition, int] = {}
+            for node_id, partitions in self.cluster.by_leader(before).items():
+                topics = [
+                    DeleteRecordsTopic(name, [DeleteRecordsPartition(i, before[name, i]) for i in indexes])
+                    for name, indexes in by_topic(partitions).items()
+                ]
+                request = DeleteRecordsRequest(topics, self._timeout_ms)
+                for topic in self.cluster.node(node_id).send_for(request, DeleteRecordsResponse).topics:
+                    for p in topic.partitions:
+                        if p.error_code:
+                            raise self.cluster.topic_error(topic.name, p.error_code)
+                        starts[topic.name, p.partition_index] = p.low_watermark
+            return starts
+
+        return self.cluster.retrying(attempt)
+
+
+def _topic_info(topic: MetadataResponseTopic) -> TopicInfo:
+    partitions = [
+        PartitionInfo(p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes)
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+    ]
+    return TopicInfo(topic.name or "", topic.topic_id, topic.is_internal, partitions)

@@ -1,0 +1,251 @@
+"""A cluster: which broker to ask, and when to ask again.
+
+It keeps what the brokers said of themselves (leaders, coordinators, the controller) and a connection to each. What
+turns out to be wrong is forgotten and looked up again, within one deadline for the whole call. A request that may
+have been carried out is sent a second time only if the caller says that this does no harm.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from headrace.client.connection import Connection
+from headrace.client.errors import BrokerUnreachable, RetriableError, check, kafka_error
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from headrace.wire.schema import Payload
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Payload)
+TopicPartition = tuple[str, int]
+
+DEFAULT_PORT = 9092
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+COORDINATOR_OF_GROUP = 0
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A broker as the metadata names it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Cluster:
+    """A cluster, reached by any of its brokers (`host:port,host:port`). `timeout_s` is the deadline of each call."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        timeout_s: float = 30.0,
+        client_id: str = "headrace",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.bootstrap = [parse_address(text) for text in bootstrap.split(",") if text.strip()]
+        if not self.bootstrap:
+            raise ValueError("No broker is named: give host:port.")
+        self.timeout_s = timeout_s
+        self.client_id = client_id
+        self.nodes: dict[int, Node] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self._topics: dict[str, MetadataResponseTopic] = {}
+        self._fresh: set[str] = set()
+        self._coordinators: dict[str, int] = {}
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._ssl_context = ssl_context
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Trying again
+
+    def retrying(self, attempt: Callable[[], T], *, repeatable: bool = True) -> T:
+        """What `attempt` gives, tried until it succeeds, fails for good or the deadline has passed.
+
+        `repeatable`: doing it twice is as good as doing it once. A cluster that was never reached is not waited for.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return attempt()
+            except (BrokerUnreachable, RetriableError) as error:
+                maybe_done = isinstance(error, BrokerUnreachable) and error.request_sent
+                maybe_done |= isinstance(error, KafkaError) and error.code == ErrorCode.REQUEST_TIMED_OUT
+                never_reached = isinstance(error, BrokerUnreachable) and not self.nodes
+                if never_reached or (maybe_done and not repeatable) or time.monotonic() + pause_s > deadline:
+                    raise
+            self.forget()
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def forget(self) -> None:
+        """Leaders, coordinators and the controller are looked up again before their next use."""
+        self._topics.clear()
+        self._coordinators.clear()
+        self.controller_id = -1
+
+    def expect_topics(self, names: Iterable[str]) -> None:
+        """These were just created: a broker that does not know them yet will do so soon."""
+        self._fresh.update(names)
+
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """These were just deleted."""
+        for name in names:
+            self._fresh.discard(name)
+            self._topics.pop(name, None)
+
+    # Connections
+
+    def any_node(self) -> Connection:
+        """A connection to a broker that answers, an open one if there is one."""
+        for connection in self._connections.values():
+            if connection.is_idle:
+                return connection
+        unreachable: BrokerUnreachable | None = None
+        for host, port in [*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]:
+            try:
+                return self._connect(host, port)
+            except BrokerUnreachable as error:
+                unreachable = error
+        assert unreachable is not None
+        raise unreachable
+
+    def node(self, node_id: int) -> Connection:
+        """The connection to a broker."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            self.refresh([])
+            node = self.nodes.get(node_id)
+        if node is None:
+            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"Broker {node_id} is not in the cluster now.")
+        return self._connect(node.host, node.port)
+
+    def controller(self) -> Connection:
+        """The connection to the broker that changes topics; to any one, where none is named."""
+        if self.controller_id not in self.nodes:
+            self.refresh([])
+        return self.node(self.controller_id) if self.controller_id in self.nodes else self.any_node()
+
+    def coordinator(self, group: str) -> Connection:
+        """The connection to the broker that owns a group."""
+        node_id = self._coordinators.get(group)
+        if node_id is None:
+            node_id = self._coordinators[group] = self._find_coordinator(group)
+        return self.node(node_id)
+
+    def _connect(self, host: str, port: int) -> Connection:
+        connection = self._connections.get((host, port))
+        if connection is not None and not connection.is_idle:
+            # Broken, or left in the middle of an exchange by an error elsewhere: answers would be mistaken.
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = Connection(host, port, self.timeout_s, self.client_id, self._ssl_context)
+            self._connections[host, port] = connection
+        return connection
+
+    def _find_coordinator(self, group: str) -> int:
+        request = FindCoordinatorRequest(group, COORDINATOR_OF_GROUP, [group])
+        answer = self.any_node().send_for(request, FindCoordinatorResponse)
+        for found in answer.coordinators:
+            check(found.error_code, found.error_message)
+            self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+            return found.node_id
+        check(answer.error_code, answer.error_message)
+        self.nodes.setdefault(answer.node_id, Node(answer.node_id, answer.host, answer.port))
+        return answer.node_id
+
+    # Metadata
+
+    def refresh(self, topics: list[str] | None = None, *, create: bool = False) -> list[MetadataResponseTopic]:
+        """Asks for the brokers and for these topics (None: all), and remembers the answer."""
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(wanted, allow_auto_topic_creation=create)
+        answer = self.any_node().send_for(request, MetadataResponse)
+        check(answer.error_code)
+        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        self.cluster_id, self.controller_id = answer.cluster_id, answer.controller_id
+        for topic in answer.topics:
+            if topic.name is not None and topic.error_code == ErrorCode.NONE:
+                self._topics[topic.name] = topic
+        return answer.topics
+
+    def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
+        """A topic's metadata; `create` asks the broker to create it where it does that."""
+        found = self._topics.get(name)
+        if found is None:
+            (found,) = self.refresh([name], create=create)
+            if found.error_code != ErrorCode.NONE:
+                raise self.topic_error(name, found.error_code)
+            self._fresh.discard(name)
+        return found
+
+    def topic_error(self, name: str, code: int, message: str | None = None) -> KafkaError:
+        """The error for a topic: one that is not known passes by itself only while the topic is fresh."""
+        unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if unknown and message is None:
+            message = f"There is no topic '{name}'."
+        return kafka_error(code, message, retriable=unknown and name in self._fresh)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node that leads a partition."""
+        for found in self.topic(topic).partitions:
+            if found.partition_index == partition:
+                if found.leader_id < 0:
+                    raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader now.")
+                return found.leader_id
+        message = f"Topic '{topic}' has no partition {partition}."
+        raise self.topic_error(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions by the node that leads them."""
+        found: dict[int, list[TopicPartition]] = {}
+        for topic, partition in partitions:
+            found.setdefault(self.leader(topic, partition), []).append((topic, partition))
+        return found
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The partitions by their topic, as requests list them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, `host` or `[::1]:port` as host and port."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or text.strip().endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
+        raise ValueError(f"'{text.strip()}' is no broker address: give host:port.")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,225 @@
+"""One connection to one broker: requests out, answers in, in the order in which they were asked.
+
+The versions to use are negotiated once, by the first request that does not name its own. Whatever breaks on the way
+becomes BrokerUnreachable with one sentence, and the connection is closed: after half an answer there is no way on.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple, TypeVar
+
+from headrace.client.errors import BrokerUnreachable, UnsupportedApi, check
+from headrace.wire import codec, frame
+from headrace.wire.apis import APIS, response_class
+from headrace.wire.codec import DecodeError
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.wire.schema import Payload
+
+R = TypeVar("R", bound=Payload)
+
+FRAME_MAX_BYTES = 256 * 1024 * 1024
+ELEMENTS_MAX = 5_000_000
+"""Answers come from a broker that was chosen, and metadata of a large cluster has many elements."""
+NEGOTIATING_VERSION = 3
+"""Of ApiVersions: brokers since Kafka 2.4 answer it, to older ones version 0 goes next (KIP-511)."""
+
+
+class Asked(NamedTuple):
+    """A request whose answer is still to come."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
+class Connection:
+    """A blocking connection. `timeout_s` bounds connecting and the silence while an answer is awaited."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout_s: float = 30.0,
+        client_id: str = "headrace",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self.timeout_s = timeout_s
+        self.client_id = client_id
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._asked: deque[Asked] = deque()
+        self._last_correlation_id = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if ssl_context is not None:
+                self._socket = ssl_context.wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            raise BrokerUnreachable(f"No broker answers at {self.address}: {_reason(error)}.") from error
+        self._stream = self._socket.makefile("rb")
+        self.is_open = True
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; answers that are still to come are lost."""
+        if self.is_open:
+            self.is_open = False
+            self._stream.close()
+            self._socket.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Open, and no answer is awaited."""
+        return self.is_open and not self._asked
+
+    # Requests and answers
+
+    def send(self, request: Payload, version: int | None = None, extra_wait_s: float = 0.0) -> Payload:
+        """The answer to a request, in the newest version that both sides know unless one is given.
+
+        `extra_wait_s` is how long the request asks the broker to wait, on top of the connection's own patience.
+        """
+        self.ask(request, version)
+        return self.receive(extra_wait_s)
+
+    def send_for(self, request: Payload, response: type[R], version: int | None = None, extra_wait_s: float = 0.0) -> R:
+        """Like `send`, with the class of the answer for the type checker's sake."""
+        answer = self.send(request, version, extra_wait_s)
+        assert isinstance(answer, response)
+        return answer
+
+    def send_pipelined(self, requests: Iterable[Payload], version: int | None = None) -> list[Payload]:
+        """The answers to several requests that all leave before the first answer is read."""
+        count = 0
+        for request in requests:
+            self.ask(request, version)
+            count += 1
+        return [self.receive() for _ in range(count)]
+
+    def ask(self, request: Payload, version: int | None = None) -> None:
+        """Sends a request; `receive` gives the answers, in the order of the requests."""
+        if version is None:
+            version = self.newest(request.api.key)
+        self._last_correlation_id += 1
+        asked = Asked(request.api.key, version, self._last_correlation_id)
+        self.send_bytes(frame.request_frame(request, version, asked.correlation_id, self.client_id))
+        self._asked.append(asked)
+
+    def tell(self, request: Payload, version: int | None = None) -> None:
+        """Sends a request that has no answer: a produce with acks 0."""
+        self.ask(request, version)
+        self._asked.pop()
+
+    def receive(self, extra_wait_s: float = 0.0) -> Payload:
+        """The answer to the oldest request that has none yet."""
+        asked = self._asked.popleft()
+        data = self.read_frame(extra_wait_s)
+        try:
+            if frame.response_correlation_id(data) != asked.correlation_id:
+                raise DecodeError("it answers another request")
+            body = frame.response_body(asked.api_key, asked.version, data)
+            cls = response_class(asked.api_key)
+            return codec.decode(cls, asked.version, data, body, ELEMENTS_MAX)[0]
+        except DecodeError as error:
+            raise self._broken(f"sent an answer that cannot be read: {error}") from error
+
+    # Versions
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The broker's APIs: key -> oldest and newest version."""
+        if self._versions is None:
+            self._versions = self._negotiate()
+        return self._versions
+
+    def newest(self, api_key: int, at_most: int = 32767) -> int:
+        """The newest version of an API that the broker, we and the caller know."""
+        ours, theirs = APIS[api_key], self.versions.get(api_key)
+        if theirs is None:
+            raise UnsupportedApi(f"The broker at {self.address} does not offer {ours.name}.")
+        version = min(ours.newest, theirs[1], at_most)
+        if version < max(ours.oldest, theirs[0]):
+            raise UnsupportedApi(
+                f"The broker at {self.address} offers {ours.name} v{theirs[0]} to v{theirs[1]},"
+                f" this client v{ours.oldest} to v{min(ours.newest, at_most)}."
+            )
+        return version
+
+    def _negotiate(self) -> dict[int, tuple[int, int]]:
+        if self._asked:
+            raise RuntimeError("Versions cannot be negotiated while answers are awaited: name the version.")
+        for version in (NEGOTIATING_VERSION, 0):
+            self._last_correlation_id += 1
+            request = ApiVersionsRequest("headrace", "1")
+            self.send_bytes(frame.request_frame(request, version, self._last_correlation_id, self.client_id))
+            data = self.read_frame()
+            # The error stands first in every version. With UNSUPPORTED_VERSION the form of the rest is not relied on.
+            error_code = struct.unpack_from(">h", data, 4)[0] if len(data) >= 6 else 0
+            if error_code != ErrorCode.UNSUPPORTED_VERSION:
+                break
+        check(error_code)
+        try:
+            answer, _ = codec.decode(ApiVersionsResponse, version, data, 4)
+        except DecodeError as error:
+            raise self._broken(f"does not speak Kafka's protocol: {error}") from error
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    # Bytes, for tests that speak below the level of messages
+
+    def send_frame(self, data: bytes) -> None:
+        """Sends a frame as it is, its length put before it."""
+        self.send_bytes(struct.pack(">i", len(data)) + data)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Sends bytes as they are."""
+        try:
+            self._socket.settimeout(self.timeout_s)
+            self._socket.sendall(data)
+        except (OSError, ValueError) as error:
+            raise self._broken(f"did not take a request: {_reason(error)}") from error
+
+    def read_frame(self, extra_wait_s: float = 0.0) -> bytes:
+        """The next frame without its length."""
+        try:
+            self._socket.settimeout(self.timeout_s + extra_wait_s)
+            head = self._stream.read(4)
+            if len(head) < 4:
+                raise self._broken("closed the connection")
+            (size,) = struct.unpack(">i", head)
+            if not 0 <= size <= FRAME_MAX_BYTES:
+                raise self._broken(f"does not speak Kafka's protocol: a frame of {size} bytes")
+            data = self._stream.read(size)
+            if len(data) < size:
+                raise self._broken("closed the connection in the middle of an answer")
+            return data
+        except BrokerUnreachable:
+            raise
+        except TimeoutError as error:
+            raise self._broken(f"did not answer within {self.timeout_s + extra_wait_s:g} s") from error
+        except (OSError, ValueError) as error:
+            raise self._broken(f"broke the connection: {_reason(error)}") from error
+
+    def _broken(self, what: str) -> BrokerUnreachable:
+        self.close()
+        return BrokerUnreachable(f"The broker at {self.address} {what}.", request_sent=True)
+
+
+def _reason(error: Exception) -> str:
+    """A system's error in its own words, without the number."""
+    if isinstance(error, TimeoutError):
+        return "it timed out"
+    return getattr(error, "strerror", None) or str(error)

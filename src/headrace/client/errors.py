@@ -1,0 +1,60 @@
+"""What can go wrong for a client beside the errors that a broker answers, and which of those are worth another try."""
+
+from __future__ import annotations
+
+from headrace.wire.errors import ErrorCode, KafkaError
+
+
+class BrokerUnreachable(ConnectionError):
+    """No broker there, or the connection broke. `request_sent`: the broker may have carried the request out."""
+
+    def __init__(self, message: str, *, request_sent: bool = False) -> None:
+        super().__init__(message)
+        self.request_sent = request_sent
+
+
+class UnsupportedApi(Exception):
+    """The broker does not offer this API, or no version of it that we know."""
+
+
+class RetriableError(KafkaError):
+    """An error that passes by itself: another try, after a look at the metadata, may succeed."""
+
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        # The topic was created anew: a look at the metadata gives its new id, or that it is gone.
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+def kafka_error(code: int, message: str | None = None, *, retriable: bool = False) -> KafkaError:
+    """The exception for an error code, one that we have no name for included."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        known, message = ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message or 'unknown to this client'}"
+    kind = RetriableError if retriable or known in RETRIABLE else KafkaError
+    return kind(known, message or "")
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises the error that an answer carries, if it carries one."""
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, message)

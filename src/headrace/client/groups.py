@@ -1,0 +1,183 @@
+"""Consumer groups as an administrator sees them: listed, described, deleted, their offsets read and set.
+
+Apart from `admin.py` because other brokers answer: each group has a coordinator, and a list is all brokers' together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.client.cluster import Cluster, TopicPartition, by_topic
+from headrace.client.connection import Connection
+from headrace.client.errors import check
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from headrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from headrace.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+TOPICS_BY_NAME = 9
+"""The newest version of OffsetFetch and OffsetCommit that names topics; later ones have only their ids."""
+
+
+class GroupListing(msgspec.Struct, frozen=True):
+    """A group in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member of a group, its metadata and assignment as they travel."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A group and its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[Member]
+
+
+class CommittedOffset(msgspec.Struct, frozen=True):
+    """Where a group reads on in a partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Groups:
+    """The administrator's calls on a cluster's groups."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def list_groups(self) -> list[GroupListing]:
+        """All groups of all brokers, by name."""
+
+        def attempt() -> list[GroupListing]:
+            self.cluster.refresh([])
+            found: dict[str, GroupListing] = {}
+            for node_id in list(self.cluster.nodes):
+                answer = self.cluster.node(node_id).send_for(ListGroupsRequest(), ListGroupsResponse)
+                check(answer.error_code)
+                for g in answer.groups:
+                    found[g.group_id] = GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+            return [found[name] for name in sorted(found)]
+
+        return self.cluster.retrying(attempt)
+
+    def describe_group(self, group: str) -> GroupInfo:
+        """One group; GROUP_ID_NOT_FOUND or the state Dead where there is none, as the broker's version has it."""
+
+        def attempt() -> GroupInfo:
+            request = DescribeGroupsRequest([group])
+            (found,) = self.cluster.coordinator(group).send_for(request, DescribeGroupsResponse).groups
+            check(found.error_code, found.error_message)
+            return _group_info(found)
+
+        return self.cluster.retrying(attempt)
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a group without members, its offsets included."""
+
+        def attempt() -> None:
+            request = DeleteGroupsRequest([group])
+            (result,) = self.cluster.coordinator(group).send_for(request, DeleteGroupsResponse).results
+            check(result.error_code, result.error_message)
+
+        self.cluster.retrying(attempt, repeatable=False)
+
+    def offsets(
+        self, group: str, partitions: list[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed, for these partitions or for all; without those that have no offset."""
+
+        def attempt() -> dict[TopicPartition, CommittedOffset]:
+            return self._fetch_offsets(self.cluster.coordinator(group), group, partitions)
+
+        return self.cluster.retrying(attempt)
+
+    def _fetch_offsets(
+        self, connection: Connection, group: str, partitions: list[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        listed = None if partitions is None else by_topic(partitions).items()
+        newer = None if listed is None else [OffsetFetchRequestTopics(name=n, partition_indexes=i) for n, i in listed]
+        older = None if listed is None else [OffsetFetchRequestTopic(name=n, partition_indexes=i) for n, i in listed]
+        request = OffsetFetchRequest([OffsetFetchRequestGroup(group_id=group, topics=newer)], group, older)
+        version = connection.newest(request.api.key, TOPICS_BY_NAME)
+        answer = connection.send_for(request, OffsetFetchResponse, version)
+        check(answer.error_code)
+        topics: list[OffsetFetchResponseTopics | OffsetFetchResponseTopic] = [*answer.topics]
+        for found in answer.groups:
+            check(found.error_code)
+            topics.extend(found.topics)
+        committed: dict[TopicPartition, CommittedOffset] = {}
+        for topic in topics:
+            for p in topic.partitions:
+                check(p.error_code)
+                if p.committed_offset >= 0:
+                    offset = CommittedOffset(p.committed_offset, p.committed_leader_epoch, p.metadata or "")
+                    committed[topic.name, p.partition_index] = offset
+        return committed
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
+        """Commits offsets for a group that has no members now."""
+        topics = [
+            OffsetCommitRequestTopic(name=name, partitions=[_to_commit(i, offsets[name, i]) for i in indexes])
+            for name, indexes in by_topic(offsets).items()
+        ]
+        request = OffsetCommitRequest(group, topics=topics)
+
+        def attempt() -> None:
+            connection = self.cluster.coordinator(group)
+            version = connection.newest(request.api.key, TOPICS_BY_NAME)
+            for topic in connection.send_for(request, OffsetCommitResponse, version).topics:
+                for p in topic.partitions:
+                    if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise self.cluster.topic_error(topic.name, p.error_code)
+                    check(p.error_code)
+
+        self.cluster.retrying(attempt)
+
+
+def _to_commit(index: int, offset: CommittedOffset | int) -> OffsetCommitRequestPartition:
+    if isinstance(offset, int):
+        offset = CommittedOffset(offset)
+    return OffsetCommitRequestPartition(index, offset.offset, offset.leader_epoch, offset.metadata)
+
+
+def _group_info(found: DescribedGroup) -> GroupInfo:
+    members = [
+        Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment)
+        for m in found.members
+    ]
+    return GroupInfo(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)
