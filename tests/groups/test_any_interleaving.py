@@ -92,11 +92,15 @@ class GroupUnderFire(RuleBasedStateMachine):
                 self.join(number, 9, "both", 10_000, 20_000)
 
     @rule()
-    def the_rebalance_runs_to_its_end(self) -> None:
+    def the_join_phase_runs_to_its_end(self) -> None:
         self.everybody_joins()
         while any(client.join_token is not None for client in self.clients):
             self.driver.store_is_down = False
             self.time_passes(1_000)
+
+    @rule()
+    def the_rebalance_runs_to_its_end(self) -> None:
+        self.the_join_phase_runs_to_its_end()
         self.everybody_syncs()
 
     @rule(number=st.integers(0, CLIENTS - 1))

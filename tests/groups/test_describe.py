@@ -34,6 +34,16 @@ def test_during_a_rebalance_members_show_without_protocol_and_metadata(state: St
     assert [m.metadata for m in described.members] == [b"", b""]
 
 
+def test_assignments_end_with_their_generation() -> None:
+    driver, _ = group_in(State.COMPLETING_REBALANCE)
+    assert [m.assignment for m in describe(driver.group, GROUP_ID, 5).members] == [b"", b""]
+
+
+def test_a_group_with_members_is_not_empty_since_any_time() -> None:
+    driver, _ = group_in(State.STABLE)
+    assert describe(driver.group, GROUP_ID, 5).empty_since_ms is None
+
+
 def test_an_empty_group_shows_since_when() -> None:
     driver, _ = group_in(State.EMPTY)
     described = describe(driver.group, GROUP_ID, 5)

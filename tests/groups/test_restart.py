@@ -10,7 +10,7 @@ from headrace.groups.snapshot import BadSnapshot
 from headrace.groups.state import Protocol
 from headrace.groups.table import State
 from headrace.groups.timers import JOIN_TIMER, SYNC_TIMER, session_timer
-from tests.groups.driver import SESSION_MS, Driver, group_in, rejoin, stable_group
+from tests.groups.driver import REBALANCE_MS, SESSION_MS, Driver, group_in, rejoin, stable_group
 
 STORED_STATES = [State.EMPTY, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.STABLE]
 
@@ -89,6 +89,17 @@ class TestCompletingRebalance:
         driver.advance(SESSION_MS)
         assert list(driver.the_group.members) == [follower]
         assert driver.is_in(State.PREPARING_REBALANCE)
+
+    def test_members_that_come_back_but_do_not_sync_are_removed(self) -> None:
+        driver, follower = group_in(State.COMPLETING_REBALANCE)
+        leader = driver.the_group.leader
+        assert leader is not None
+        driver.restart()
+        driver.sync(leader, assignments={})
+        for _ in range(REBALANCE_MS // 5_000):
+            assert driver.heartbeat(leader) == driver.heartbeat(follower) == 0
+            driver.advance(5_000)
+        assert list(driver.the_group.members) == [leader]
 
 
 class TestPreparingRebalance:

@@ -174,6 +174,17 @@ class TestMissedTimeouts:
         assert driver.joined(token).leader == driver.joined(newcomer).leader == follower
         assert leader in driver.the_group.members
 
+    def test_a_replacement_of_one_that_had_not_synced_has_to_sync_in_its_place(self) -> None:
+        driver, (leader, follower) = static_group("shop-1", "shop-2")
+        driver.join(leader, instance_id="shop-1")
+        driver.join(follower, instance_id="shop-2")
+        driver.sync(leader, assignments={})
+        new = driver.joined(driver.join(instance_id="shop-2")).member_id
+        for _ in range(REBALANCE_MS // 5_000):
+            assert driver.heartbeat(leader) == driver.heartbeat(new) == 0
+            driver.advance(5_000)
+        assert list(driver.the_group.members) == [leader]
+
 
 class TestLeaving:
     def test_by_instance_id_alone_as_an_administrator(self) -> None:

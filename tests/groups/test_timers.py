@@ -124,6 +124,15 @@ class TestSessions:
         driver.join(follower)
         assert driver.joined(token).error == 0
 
+    def test_a_heartbeat_of_a_parked_member_starts_no_session(self) -> None:
+        driver, (leader, follower) = stable_group()
+        token = driver.join(leader)
+        assert driver.heartbeat(leader) == 27
+        for _ in range(3):
+            driver.heartbeat(follower)
+            driver.advance(SESSION_MS - 1)
+        assert driver.is_parked(token)
+
     def test_a_session_starts_anew_when_the_join_is_answered(self) -> None:
         driver, follower = group_in(State.COMPLETING_REBALANCE)
         assert driver.timers.armed()[session_timer(follower)] == driver.now_ms + SESSION_MS
