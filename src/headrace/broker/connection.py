@@ -18,7 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.dispatch import CloseConnection
-from headrace.wire.apis import PRODUCE
+from headrace.wire.apis import FETCH, PRODUCE
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.frame import RequestHeader, read_request_header
 
@@ -35,12 +35,13 @@ _TLS_HANDSHAKE = 0x16
 class _Slot:
     """A request that was started, and its answer once there is one."""
 
-    __slots__ = ("done", "header", "pieces", "size_bytes")
+    __slots__ = ("done", "header", "pieces", "size_bytes", "task")
 
     def __init__(self, header: RequestHeader, size_bytes: int) -> None:
         self.header = header
         self.size_bytes = size_bytes
         self.pieces: Pieces | None = None
+        self.task: asyncio.Task[None] | None = None
         self.done = False
 
 
@@ -59,7 +60,6 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._backlog: deque[tuple[RequestHeader, bytearray]] = deque()
         self._slots: deque[_Slot] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._pauses: set[str] = set()
         self._closing = False
 
@@ -75,19 +75,27 @@ class Connection(asyncio.BufferedProtocol):
             self.close("too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Whole requests are still carried out: a producer without acks, or a member that leaves, does not wait.
+
+        Only a long poll ends: nobody is there to get its records.
+        """
         self._closing = True
         self._transport = None
-        for task in self._tasks:
-            task.cancel()
+        self._pauses.clear()
         budget = self._server.budget
         if self._frame is not None:
             budget.give(len(self._frame))
             self._frame = None
-        for _, frame in self._backlog:
-            budget.request_done(len(frame))
-        self._backlog.clear()
         budget.forget(self)
-        self._server.forget(self)
+        for slot in self._slots:
+            if slot.header.api_key == FETCH and slot.task is not None:
+                slot.task.cancel()
+        self._advance()
+        self._forget_if_done()
+
+    def _forget_if_done(self) -> None:
+        if self._transport is None and self.is_idle:
+            self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -197,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
     def _advance(self) -> None:
         """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
         limit = self._server.options.pipeline_max
-        while self._backlog and not self._closing and "writing" not in self._pauses:
+        while self._backlog and "writing" not in self._pauses:
             header, _ = self._backlog[0]
             if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
                 break
@@ -213,9 +221,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self, header: RequestHeader, frame: bytearray) -> None:
         slot = _Slot(header, len(frame))
         self._slots.append(slot)
-        task = self._server.loop.create_task(self._answer(slot, frame))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        slot.task = self._server.loop.create_task(self._answer(slot, frame))
 
     async def _answer(self, slot: _Slot, frame: bytearray) -> None:
         try:
@@ -223,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as reason:
             self.close(str(reason))
         except asyncio.CancelledError:
-            raise
+            slot.pieces = None
         except Exception:
             self._server.count_failure()
             log.exception(
@@ -249,6 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._server.loop.time()
         if self._server.is_stopping and self.is_idle:
             self.close("")
+        self._forget_if_done()
 
     @property
     def is_idle(self) -> bool:
@@ -279,7 +286,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes at once and drops what is under way."""
         self._closing = True
+        for _, frame in self._backlog:
+            self._server.budget.request_done(len(frame))
+        self._backlog.clear()
+        for slot in self._slots:
+            if slot.task is not None:
+                slot.task.cancel()
         if self._transport is not None:
             self._transport.abort()

@@ -57,6 +57,7 @@ APIS: dict[int, ApiEntry] = {
 }
 
 API_VERSIONS = 18
+FETCH = 1
 PRODUCE = 0
 
 
