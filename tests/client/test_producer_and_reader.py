@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import confluent_kafka
@@ -17,14 +16,6 @@ from headrace.wire.batch import read_header
 from headrace.wire.compression import CODECS, Compression
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, decode_batch
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def topic() -> str:
-    """The name of a topic that no other test uses; it has four partitions."""
-    return f"topic-{next(_numbers)}"
 
 
 def consume(address: str, topic: str, count: int) -> list[Any]:

@@ -56,15 +56,20 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] | None = None
         self._asked: deque[Asked] = deque()
         self._last_correlation_id = 0
-        try:
-            self._socket = socket.create_connection((host, port), timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if ssl_context is not None:
-                self._socket = ssl_context.wrap_socket(self._socket, server_hostname=host)
-        except OSError as error:
-            raise BrokerUnreachable(f"No broker answers at {self.address}: {_reason(error)}.") from error
+        self._socket = self._open(host, port, ssl_context)
         self._stream = self._socket.makefile("rb")
         self.is_open = True
+
+    def _open(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> socket.socket:
+        try:
+            plain = socket.create_connection((host, port), self.timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if ssl_context is None:
+                return plain
+            with plain:  # wrapping takes the descriptor over; where it fails, this closes it
+                return ssl_context.wrap_socket(plain, server_hostname=host)
+        except OSError as error:
+            raise BrokerUnreachable(f"No broker answers at {self.address}: {_reason(error)}.") from error
 
     def __enter__(self) -> Connection:
         return self
