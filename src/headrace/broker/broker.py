@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from headrace.broker.coordinator import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.options import BrokerOptions
 from headrace.broker.topic_configs import TopicPolicy, policy_of
+from headrace.groups import GroupSettings
 from headrace.store.catalogue import Topic
 from headrace.store.errors import StoreError
 from headrace.store.partition import Partition
@@ -20,19 +22,22 @@ log = logging.getLogger(__name__)
 class Broker:
     """One node."""
 
-    def __init__(self, store: Store, options: BrokerOptions) -> None:
+    def __init__(self, store: Store, options: BrokerOptions, groups: GroupSettings) -> None:
         self.store = store
         self.options = options
+        self.coordinator = Coordinator(store, groups, options.offsets_retention_check_ms)
         self.fetch_sessions = FetchSessions(options.fetch_sessions_max)
         self._policies: dict[str, tuple[Topic, TopicPolicy]] = {}
         self._retention: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins the background work."""
+        self.coordinator.start()
         self._retention = asyncio.create_task(self._remove_old_records(), name="retention")
 
     def stop(self) -> None:
         """Ends the background work."""
+        self.coordinator.stop()
         if self._retention is not None:
             self._retention.cancel()
 

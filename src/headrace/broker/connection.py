@@ -35,14 +35,20 @@ _TLS_HANDSHAKE = 0x16
 class _Slot:
     """A request that was started, and its answer once there is one."""
 
-    __slots__ = ("done", "header", "pieces", "size_bytes", "task")
+    __slots__ = ("done", "header", "pieces", "size_bytes", "started", "task")
 
     def __init__(self, header: RequestHeader, size_bytes: int) -> None:
         self.header = header
         self.size_bytes = size_bytes
         self.pieces: Pieces | None = None
         self.task: asyncio.Task[None] | None = None
+        self.started = False
         self.done = False
+
+    def cancel(self) -> None:
+        """A task that did not start yet is left alone: cancelled, it would never tell that it ended."""
+        if self.task is not None and self.started:
+            self.task.cancel()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -88,8 +94,8 @@ class Connection(asyncio.BufferedProtocol):
             self._frame = None
         budget.forget(self)
         for slot in self._slots:
-            if slot.header.api_key == FETCH and slot.task is not None:
-                slot.task.cancel()
+            if slot.header.api_key == FETCH:
+                slot.cancel()
         self._advance()
         self._forget_if_done()
 
@@ -224,7 +230,10 @@ class Connection(asyncio.BufferedProtocol):
         slot.task = self._server.loop.create_task(self._answer(slot, frame))
 
     async def _answer(self, slot: _Slot, frame: bytearray) -> None:
+        slot.started = True
         try:
+            if self._transport is None and slot.header.api_key == FETCH:
+                return
             slot.pieces = await self._server.dispatch.answer(slot.header, frame, self)
         except CloseConnection as reason:
             self.close(str(reason))
@@ -240,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             slot.done = True
             self._server.budget.request_done(slot.size_bytes)
-        self._flush()
-        self._advance()
+            self._flush()
+            self._advance()
 
     def _flush(self) -> None:
         """Sends the answers that are due: those before which none is missing."""
@@ -292,7 +301,6 @@ class Connection(asyncio.BufferedProtocol):
             self._server.budget.request_done(len(frame))
         self._backlog.clear()
         for slot in self._slots:
-            if slot.task is not None:
-                slot.task.cancel()
+            slot.cancel()
         if self._transport is not None:
             self._transport.abort()

@@ -31,3 +31,5 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: int = 300_000
     fetch_max_bytes: int = 55 << 20
     fetch_sessions_max: int = 1_000
+    offsets_retention_check_ms: int = 600_000
+    offset_metadata_max_bytes: int = 4_096

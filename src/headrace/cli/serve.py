@@ -18,6 +18,7 @@ from headrace.cli.logs import set_up_logs
 from headrace.cli.setting_options import setting_options
 from headrace.cli.settings import SETTINGS, Settings
 from headrace.cli.settings_layers import Loaded, split_address
+from headrace.groups import GroupSettings
 from headrace.store.address import parse_address
 from headrace.store.embedded import CannotStart, EmbeddedValkey
 from headrace.store.errors import StoreError
@@ -59,7 +60,8 @@ async def _serve(settings: Settings) -> None:
         await store.start()
         stack.push_async_callback(store.close)
         names = BrokerOptions.__struct_fields__
-        broker = Broker(store, BrokerOptions(**{name: getattr(settings, name) for name in names}))
+        options = BrokerOptions(**{name: getattr(settings, name) for name in names})
+        broker = Broker(store, options, _group_settings(settings))
         server = Server(broker)
         broker.start()
         stack.callback(broker.stop)
@@ -98,4 +100,14 @@ def _store_options(settings: Settings) -> StoreOptions:
         snapshot_interval_bytes=settings.snapshot_interval_bytes,
         memory_high_mark_percent=settings.memory_high_mark_percent,
         allow_eviction=settings.allow_eviction,
+    )
+
+
+def _group_settings(settings: Settings) -> GroupSettings:
+    return GroupSettings(
+        min_session_timeout_ms=settings.group_min_session_timeout_ms,
+        max_session_timeout_ms=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        max_size=settings.group_max_size,
+        offsets_retention_ms=settings.offsets_retention_ms,
     )

@@ -47,6 +47,20 @@ class Keys(msgspec.Struct, frozen=True):
     def deleted_topics(self) -> str:
         return f"{self.topics}:deleted"
 
+    @property
+    def groups(self) -> str:
+        return f"{self.prefix}:{self.organisation}:groups"
+
+    @property
+    def group_slugs(self) -> str:
+        return f"{self.prefix}:{self.organisation}:group-slugs"
+
+    def group(self, group_id: str) -> str:
+        return f"{self.prefix}:{self.organisation}:{{{escape(group_id)}}}:group"
+
+    def group_offsets(self, group_id: str) -> str:
+        return f"{self.prefix}:{self.organisation}:{{{escape(group_id)}}}:offsets"
+
     def partition(self, topic: str, partition: int, short_id: str) -> PartitionKeys:
         """Keys of a partition in format `log`."""
         stem = f"{self.prefix}:{self.organisation}:{{{escape(topic)}:{partition}:{short_id}}}"

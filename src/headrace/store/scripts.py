@@ -9,17 +9,35 @@ from headrace.store.errors import RedisError
 from headrace.store.redis import Argument, RedisLink
 
 SOURCES = {
+    # An empty stream comes into being by a group alone. What is there already stays as it is.
+    "make_partition": """
+        for at = 1, 2 do
+            if redis.call('EXISTS', KEYS[at]) == 0 then
+                redis.call('XGROUP', 'CREATE', KEYS[at], 'headrace:making', '$', 'MKSTREAM')
+                redis.call('XGROUP', 'DESTROY', KEYS[at], 'headrace:making')
+            end
+        end
+        redis.call('HSETNX', KEYS[3], 'start', 0)
+        redis.call('HSETNX', KEYS[3], 'format', 'log')
+        return 1
+    """,
     # A value that only rises, and only while the partition is there (a late write must not bring it back).
     "save_start": """
-        if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
         local known = redis.call('HGET', KEYS[1], 'start')
         if known and tonumber(known) >= tonumber(ARGV[1]) then return 0 end
         redis.call('HSET', KEYS[1], 'start', ARGV[1])
         return 1
     """,
+    # What was lost, and the epochs that say so: only while the partition is there.
+    "save_losses": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        redis.call('HSET', KEYS[1], 'floor', ARGV[1], 'epochs', ARGV[2], 'gaps', ARGV[3])
+        return 1
+    """,
     # A snapshot never replaces a newer one.
     "save_producers": """
-        if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
         local known = redis.call('HGET', KEYS[1], 'offset')
         if known and tonumber(known) > tonumber(ARGV[1]) then return 0 end
         redis.call('HSET', KEYS[1], 'offset', ARGV[1], 'state', ARGV[2])
@@ -30,6 +48,57 @@ SOURCES = {
         if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
         redis.call('HINCRBY', KEYS[1], ARGV[4], 1)
+        return 1
+    """,
+    # A group belongs to whoever took it last; the writes of anybody else change nothing.
+    "take_group": """
+        redis.call('HSET', KEYS[1], 'owner', ARGV[1])
+        return redis.call('HGET', KEYS[1], 'state')
+    """,
+    "save_group": """
+        if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+        redis.call('HSET', KEYS[1], 'state', ARGV[2])
+        return 1
+    """,
+    "commit_offsets": """
+        if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+        for at = 2, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1]) end
+        return 1
+    """,
+    "delete_offsets": """
+        if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+        for at = 2, #ARGV do redis.call('HDEL', KEYS[2], ARGV[at]) end
+        return 1
+    """,
+    "delete_group": """
+        if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+        redis.call('DEL', KEYS[1], KEYS[2])
+        return 1
+    """,
+    # A topic is deleted by its id: one of the same name that was made meanwhile stays. Gives the record that it had.
+    "delete_topic": """
+        local record = redis.call('HGET', KEYS[1], ARGV[1])
+        if not record or cjson.decode(record).id ~= ARGV[2] then return false end
+        redis.call('HDEL', KEYS[1], ARGV[1])
+        redis.call('HINCRBY', KEYS[1], ARGV[3], 1)
+        redis.call('HSET', KEYS[2], ARGV[2], record)
+        return record
+    """,
+    # A catalogue that went back in time is replaced by a newer copy; topics that the copy does not have were deleted.
+    "restore_topics": """
+        local known = redis.call('HGET', KEYS[1], ARGV[1])
+        if tonumber(known or 0) >= tonumber(ARGV[2]) then return 0 end
+        local ids = {}
+        for at = 3, #ARGV, 2 do ids[ARGV[at]] = cjson.decode(ARGV[at + 1]).id end
+        local rows = redis.call('HGETALL', KEYS[1])
+        for at = 1, #rows, 2 do
+            if rows[at] ~= ARGV[1] and cjson.decode(rows[at + 1]).id ~= ids[rows[at]] then
+                redis.call('HDEL', KEYS[1], rows[at])
+                redis.call('HSET', KEYS[2], cjson.decode(rows[at + 1]).id, rows[at + 1])
+            end
+        end
+        for at = 3, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1]) end
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
         return 1
     """,
     # A lease is renewed by its holder alone. PEXPIRE works when the memory is full.

@@ -19,6 +19,7 @@ from headrace.store import trim
 from headrace.store.address import Address
 from headrace.store.catalogue import Catalogue, Topic
 from headrace.store.errors import RedisError, StoreError
+from headrace.store.groups import GroupStore
 from headrace.store.identity import kafka_uuid, new_id
 from headrace.store.keys import Keys
 from headrace.store.nodes import Node, Nodes
@@ -64,6 +65,7 @@ class Store:
         self.scripts = Scripts(self.link)
         self.catalogue = Catalogue(self.link, self.scripts, self.keys)
         self.nodes = Nodes(self.link, self.scripts, self.keys, me, options.node_lease_ms)
+        self.groups = GroupStore(self.link, self.scripts, self.keys)
         self.tails = TailCache(options.tail_cache_bytes)
         self.cluster_id = ""
         self.memory_is_full = False

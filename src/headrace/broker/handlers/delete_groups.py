@@ -1,0 +1,31 @@
+"""DeleteGroups: forgets groups without members, their commits included."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from headrace.broker.coordinator import new_token
+from headrace.broker.dispatch import Call
+from headrace.groups.answers import DeleteAnswer
+from headrace.groups.events import Delete
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+_MESSAGES = {
+    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group id does not exist.",
+    ErrorCode.INVALID_GROUP_ID: "The group id is empty.",
+}
+
+
+async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=[await _delete(call, group_id) for group_id in request.groups_names])
+
+
+async def _delete(call: Call, group_id: str) -> DeletableGroupResult:
+    code = ErrorCode.INVALID_GROUP_ID
+    if group_id:
+        delete = Delete(token=new_token(), group_id=group_id, version=call.version)
+        answer = cast("DeleteAnswer", await call.broker.coordinator.ask(delete))
+        code = ErrorCode(answer.error)
+    return DeletableGroupResult(group_id, code, _MESSAGES.get(code))

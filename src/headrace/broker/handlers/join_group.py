@@ -1,0 +1,42 @@
+"""JoinGroup: a member comes in, or comes again. Held back until the others have joined."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from headrace.broker.coordinator import new_token
+from headrace.broker.dispatch import Call
+from headrace.groups.answers import JoinAnswer
+from headrace.groups.events import Join
+from headrace.groups.state import Protocol
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+
+async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+    if not request.group_id:
+        return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
+    join = Join(
+        token=new_token(),
+        group_id=request.group_id,
+        version=call.version,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=call.client_id,
+        client_host=f"/{call.connection.peer_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+    )
+    answer = cast("JoinAnswer", await call.broker.coordinator.ask(join))
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[JoinGroupResponseMember(m.member_id, m.instance_id, m.metadata) for m in answer.members],
+    )

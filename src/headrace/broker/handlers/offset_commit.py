@@ -1,0 +1,75 @@
+"""OffsetCommit: positions of a group, stored in one atomic write; a bad partition does not stop the others."""
+
+from __future__ import annotations
+
+from headrace.broker.coordinator import new_token
+from headrace.broker.dispatch import Call
+from headrace.groups.events import CommitCheck
+from headrace.store.catalogue import Topic
+from headrace.store.groups import Committed, Place
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_IDS_SINCE = 10
+
+
+async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    offsets: dict[Place, Committed] = {}
+    accepted: list[OffsetCommitResponsePartition] = []
+    for asked in request.topics:
+        answers = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=[])
+        response.topics.append(answers)
+        topic, refusal = await _topic(call, asked.name, asked.topic_id)
+        for partition in asked.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.partitions.append(answer)
+            answer.error_code = refusal if topic is None else _check(call, topic, partition)
+            if topic is not None and not answer.error_code:
+                accepted.append(answer)
+                offsets[topic.name, partition.partition_index] = _committed(call, topic, partition)
+    check = CommitCheck(
+        token=new_token(),
+        group_id=request.group_id,
+        version=call.version,
+        member_id=request.member_id,
+        generation=request.generation_id_or_member_epoch,
+        instance_id=request.group_instance_id,
+    )
+    error = await call.broker.coordinator.commit(check, offsets)
+    if error:
+        for topic_answers in response.topics:
+            for answer in topic_answers.partitions:
+                answer.error_code = error
+    return response
+
+
+async def _topic(call: Call, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
+    try:
+        return await call.broker.find_topic(name, topic_id, by_id=call.version >= _IDS_SINCE), ErrorCode.NONE
+    except KafkaError as error:
+        return None, error.code
+
+
+def _check(call: Call, topic: Topic, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    if not 0 <= asked.partition_index < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len((asked.committed_metadata or "").encode()) > call.broker.options.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(call: Call, topic: Topic, asked: OffsetCommitRequestPartition) -> Committed:
+    return Committed(
+        asked.committed_offset,
+        asked.committed_leader_epoch,
+        asked.committed_metadata or "",
+        call.broker.coordinator.now_ms(),
+        topic.id,
+    )

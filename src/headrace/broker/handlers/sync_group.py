@@ -1,0 +1,35 @@
+"""SyncGroup: a member asks for its assignment; the leader brings everybody's."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from headrace.broker.coordinator import new_token
+from headrace.broker.dispatch import Call
+from headrace.groups.answers import SyncAnswer
+from headrace.groups.events import Sync
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    if not request.group_id:
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    sync = Sync(
+        token=new_token(),
+        group_id=request.group_id,
+        version=call.version,
+        member_id=request.member_id,
+        generation=request.generation_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
+    )
+    answer = cast("SyncAnswer", await call.broker.coordinator.ask(sync))
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
