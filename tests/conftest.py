@@ -1,0 +1,58 @@
+"""Brokers for all tests: one that a worker's tests share, and a factory for those that need their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.broker_process import BrokerProcess, RedisProcess
+
+StartBroker = Callable[..., BrokerProcess]
+StartRedis = Callable[..., RedisProcess]
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with default settings that many tests use: each makes topics of its own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
+    try:
+        yield process.start()
+    finally:
+        process.end()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts a broker with the settings given, each with a data directory of its own; all end with the test."""
+    started: list[BrokerProcess] = []
+
+    def start(**settings: object) -> BrokerProcess:
+        started.append(BrokerProcess(tmp_path / f"broker{len(started)}", **settings))
+        return started[-1].start()
+
+    yield start
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
+    """Starts a Redis server of one's own; it ends with the test."""
+    started: list[RedisProcess] = []
+
+    def start(durability: str = "always") -> RedisProcess:
+        started.append(RedisProcess(tmp_path / f"redis{len(started)}", durability))
+        return started[-1].start()
+
+    yield start
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that nobody has used before."""
+    return f"topic-{uuid4().hex[:12]}"
