@@ -4,6 +4,9 @@ One hash in Redis holds a record per topic, and a version that rises with each c
 own changes go in at once, other nodes' are seen by the version, which costs one HGET. A topic enters the catalogue
 only after its partitions were made, and leaves it before they are removed; what a crash leaves half removed is listed
 under `deleted` and swept at the next start.
+
+The version tells the age of a copy, also after a flush, since the first one is taken from the clock. So if another
+server than before has an older catalogue than ours, the store went back in time, and it gets ours.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from headrace.store.entries import empty_stream
 from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.keys import Keys, PartitionKeys
-from headrace.store.redis import Argument, RedisLink
+from headrace.store.redis import RedisLink
 from headrace.store.scripts import Scripts
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 VERSION = ":version"
 """A field of the catalogue that no topic can be named like."""
 _CREATE_AT_ONCE = 256
+_ATTEMPTS = 16
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -67,13 +71,19 @@ class Catalogue:
         self.by_name: dict[str, Topic] = {}
         self.by_uuid: dict[bytes, Topic] = {}
         self.version = -1
+        self.on_load: Callable[[], None] | None = None
+        """Called after each reading: topics may have gone."""
         self._link = link
         self._scripts = scripts
         self._keys = keys
         self._changing = asyncio.Lock()
+        self._seen_timeline = link.timeline
 
     async def load(self) -> None:
-        """Reads all topics."""
+        """Reads all topics; a store that went back in time first gets back what it lost of them."""
+        timeline = self._link.timeline
+        if timeline != self._seen_timeline and self.version > 0:
+            await self._write_back()
         reply = await self._link.call("HGETALL", self._keys.topics)
         rows = dict(zip(reply[::2], reply[1::2], strict=True))
         version = int(rows.pop(VERSION.encode(), 0))
@@ -81,11 +91,27 @@ class Catalogue:
         self.by_name = {topic.name: topic for topic in topics}
         self.by_uuid = {topic.uuid: topic for topic in topics}
         self.version = version
+        self._seen_timeline = timeline
+        if self.on_load is not None:
+            self.on_load()
+
+    async def settle(self) -> None:
+        """Sees to it that the topics are right after another server answered."""
+        if self._seen_timeline != self._link.timeline:
+            await self.load()
+
+    async def _write_back(self) -> None:
+        records = [part for topic in self.by_name.values() for part in (topic.name, msgspec.json.encode(topic))]
+        if await self._scripts.run(
+            "restore_topics", [self._keys.topics, self._keys.deleted_topics], [VERSION, self.version, *records]
+        ):
+            log.warning("the store had lost changes of topics: they were written again")
+            await self.sweep()
 
     async def refresh(self) -> bool:
         """Reads again if another node changed something; says whether it did."""
         version = int(await self._link.call("HGET", self._keys.topics, VERSION) or 0)
-        if version == self.version:
+        if version == self.version and self._seen_timeline == self._link.timeline:
             return False
         await self.load()
         return True
@@ -107,7 +133,8 @@ class Catalogue:
         topic = Topic(name, kafka_uuid(new_id()), partitions, configs, time.time_ns() // 1_000_000)
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
-            made, _ = await self._link.transaction(
+            _, made, _ = await self._link.transaction(
+                ("HSETNX", self._keys.topics, VERSION, topic.created_ms),
                 ("HSETNX", self._keys.topics, name, msgspec.json.encode(topic)),
                 ("HINCRBY", self._keys.topics, VERSION, 1),
             )
@@ -132,7 +159,7 @@ class Catalogue:
     async def set_epoch(self, topic: Topic, partition: int, epoch: int) -> None:
         """Notes a higher leader epoch, for all nodes' metadata."""
         async with self._changing:
-            while True:
+            for _ in range(_ATTEMPTS):
                 current = self.by_uuid.get(topic.uuid)
                 if current is None or current.epochs.get(partition, 0) >= epoch:
                     return
@@ -143,12 +170,13 @@ class Catalogue:
     async def delete(self, topic: Topic) -> None:
         """Takes the topic out of the catalogue, then removes its partitions."""
         async with self._changing:
-            await self._link.transaction(
-                ("HDEL", self._keys.topics, topic.name),
-                ("HINCRBY", self._keys.topics, VERSION, 1),
-                ("HSET", self._keys.deleted_topics, topic.id, msgspec.json.encode(topic)),
+            record = await self._scripts.run(
+                "delete_topic", [self._keys.topics, self._keys.deleted_topics], [topic.name, topic.id, VERSION]
             )
             await self.load()
+        if record is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
+        topic = msgspec.json.decode(record, type=Topic)
         await self._remove_deleted(topic)
         log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
@@ -174,16 +202,27 @@ class Catalogue:
 
     async def _make_partitions(self, topic: Topic, first: int, total: int) -> None:
         """Makes the keys of new partitions."""
-        commands: list[tuple[Argument, ...]] = []
-        for partition in range(first, total):
-            keys = topic.keys(self._keys, partition)
-            commands += [
-                *empty_stream(keys.log),
-                *empty_stream(keys.index),
-                ("HSET", keys.meta, "start", 0, "format", "log"),
-            ]
-        for at in range(0, len(commands), _CREATE_AT_ONCE):
-            await self._link.pipeline(*commands[at : at + _CREATE_AT_ONCE])
+        for at in range(first, total, _CREATE_AT_ONCE):
+            some = range(at, min(at + _CREATE_AT_ONCE, total))
+            await asyncio.gather(*(self._make_partition(topic, partition) for partition in some))
+
+    async def _make_partition(self, topic: Topic, partition: int, floor: int = 0) -> None:
+        keys = topic.keys(self._keys, partition)
+        await self._scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor])
+
+    async def remake_partition(self, topic: Topic, partition: int, floor: int) -> bool:
+        """Makes keys that the store lost; false, and none made, if the topic is not in the catalogue (any more).
+
+        It is looked up after making them too: of a topic deleted meanwhile nothing must come back to life.
+        """
+        await self.load()
+        if topic.uuid in self.by_uuid:
+            await self._make_partition(topic, partition, floor)
+            await self.load()
+        if topic.uuid in self.by_uuid:
+            return True
+        await self._link.call("UNLINK", *topic.keys(self._keys, partition).all())
+        return False
 
     async def _remove_deleted(self, topic: Topic) -> None:
         await self._remove_keys(topic)

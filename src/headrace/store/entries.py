@@ -13,7 +13,6 @@ LAST_SEQUENCE = (1 << 64) - 1
 """The highest second half of a stream id."""
 
 NO_OFFSET = -1
-_MAKING = "headrace:making"
 
 
 class Entry(NamedTuple):
@@ -44,11 +43,6 @@ def xadd(key: str, entry: Entry) -> list[Buffer]:
         len(name), name, len(identity), identity, len(entry.data),
     )  # fmt: skip
     return [head, entry.data, b"\r\n$1\r\nw\r\n$%d\r\n%b\r\n" % (len(entry.token), entry.token)]
-
-
-def empty_stream(key: str) -> list[tuple[str, ...]]:
-    """Commands that make a stream without entries: only a group can bring one into being."""
-    return [("XGROUP", "CREATE", key, _MAKING, "$", "MKSTREAM"), ("XGROUP", "DESTROY", key, _MAKING)]
 
 
 def base_of(row: Any) -> int:

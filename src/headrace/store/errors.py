@@ -17,6 +17,7 @@ class StoreAway(StoreError):
     """There is no connection to Redis now: the command was not sent."""
 
     def __init__(self, why: str = "") -> None:
+        self.why = why
         reason = f" ({why})" if why else ""
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"the store is away{reason}; trying to reconnect")
 

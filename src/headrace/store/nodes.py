@@ -40,6 +40,8 @@ class Nodes:
     def __init__(self, link: RedisLink, scripts: Scripts, keys: Keys, me: Node, lease_ms: int) -> None:
         self.me = me
         self.live: list[Node] = [me]
+        self.term = 0
+        """Rises whenever another node may have led our partitions: the nodes changed, or our lease had run out."""
         self._link = link
         self._scripts = scripts
         self._keys = keys
@@ -60,26 +62,32 @@ class Nodes:
 
     async def claim(self) -> None:
         """Takes the lease of our node id; NodeIdTaken if another broker holds it."""
-        known = await self._link.call("HGET", self._keys.nodes, self.me.id)
-        holder = msgspec.json.decode(known, type=Node) if known else None
+        holder = await self._holder()
         asked = time.monotonic()
         lease: tuple[Any, ...] = ("SET", self._keys.node(self.me.id), self._token, "PX", self._lease_ms)
-        if holder is not None and (holder.host, holder.port) != (self.me.host, self.me.port):
+        if holder is None or (holder.host, holder.port) != (self.me.host, self.me.port):
             lease += ("NX",)
         if await self._link.call(*lease) is None:
-            assert holder is not None
+            holder = holder or await self._holder()
+            where = f"at {holder.host}:{holder.port}" if holder else "that starts just now"
             raise NodeIdTaken(
-                f"node id {self.me.id} is held by a broker at {holder.host}:{holder.port}; "
-                "start this one with another --node-id"
+                f"node id {self.me.id} is held by a broker {where}; start this one with another --node-id"
             )
         await self._link.call("HSET", self._keys.nodes, self.me.id, msgspec.json.encode(self.me))
         self._valid_until = asked + self._lease_ms / 1000
+        self.term += 1
         await self.refresh()
+
+    async def _holder(self) -> Node | None:
+        known = await self._link.call("HGET", self._keys.nodes, self.me.id)
+        return msgspec.json.decode(known, type=Node) if known else None
 
     async def renew(self) -> None:
         """Keeps the lease; claims it again if it ran out meanwhile."""
         asked = time.monotonic()
         if await self._scripts.run("renew_lease", [self._keys.node(self.me.id)], [self._token, self._lease_ms]):
+            if asked >= self._valid_until:
+                self.term += 1
             self._valid_until = asked + self._lease_ms / 1000
             await self.refresh()
         else:
@@ -101,6 +109,7 @@ class Nodes:
         live = [node for node, lease in zip(known, leases, strict=True) if lease] or [self.me]
         if live != self.live:
             self.live = live
+            self.term += 1
             self._leaders.clear()
 
     def leader(self, topic_id: bytes, partition: int) -> Node:

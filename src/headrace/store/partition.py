@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.store import recovery
@@ -18,13 +19,13 @@ from headrace.store.catalogue import Topic
 from headrace.store.entries import LAST_SEQUENCE, NO_OFFSET, Entry, Taken, parse_entry, take
 from headrace.store.errors import PartitionGone, StoreAway
 from headrace.store.index import Index, Point
+from headrace.store.losses import EpochStart, Gap
 from headrace.store.producers import Producers
-from headrace.store.recovery import EpochStart
 from headrace.store.tail import Tail
 from headrace.store.writer import Writer
 from headrace.wire import batch as batches
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import find_by_timestamp
+from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
@@ -42,21 +43,38 @@ class Partition:
         self.topic = topic
         self.number = number
         self.keys = topic.keys(store.keys, number)
-        self.log_start = 0
-        self.end = 0
-        self.last_base = NO_OFFSET
         self.epochs = [EpochStart(0, 0)]
-        self.index = Index(store.options.index_interval_bytes)
-        self.producers = Producers()
+        self.gaps: list[Gap] = []
+        self.floor = 0
+        """The end is not below this: records up to here were given out, and lost."""
         self.tail = Tail(store.tails)
+        self.forget()
         self.writer = Writer(self)
         self.watchers: set[Callable[[Partition], None]] = set()
         """Called after the end moved: long polls."""
         self.is_gone = False
-        self.snapshot_size_bytes = 0
         self.seen_timeline = store.link.timeline
         self._confirmed_generation = -1
+        self._confirmed_term = -1
+        self._doubts = 0
         self._confirming: asyncio.Task[None] | None = None
+
+    def forget(self) -> None:
+        """Drops what is known of the log, so that the next look reads it from its start."""
+        self.is_loaded = False
+        self.log_start = 0
+        self.end = 0
+        self.last_base = NO_OFFSET
+        self.index = Index(self.store.options.index_interval_bytes)
+        self.snapshot_size_bytes = 0
+        self.producers = Producers()
+        self.tail.clear()
+
+    async def close(self) -> None:
+        """Answers whoever still waits, and ends what goes on in the background."""
+        if self._confirming is not None:
+            self._confirming.cancel()
+        await self.writer.close()
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.number}"
@@ -69,13 +87,21 @@ class Partition:
     # -- being sure ---------------------------------------------------------------------------------------------
 
     @property
+    def is_in_step(self) -> bool:
+        """Whether what is known was seen in the store on this connection, with no refusal since."""
+        link = self.store.link
+        return self._confirmed_generation == link.generation and link.is_up
+
+    @property
     def is_confirmed(self) -> bool:
-        """Whether what is known was seen in the store since the last sign of trouble."""
-        return self._confirmed_generation == self.store.link.generation and self.store.link.is_up
+        """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
+        nodes = self.store.nodes
+        return self.is_in_step and self._confirmed_term == nodes.term and nodes.lease_is_valid
 
     def doubt(self) -> None:
         """Notes a sign of trouble: the next answer asks the store first."""
         self._confirmed_generation = -1
+        self._doubts += 1
 
     async def confirm(self) -> None:
         """Returns once what is known was seen in the store; everybody who waits shares one look."""
@@ -84,24 +110,28 @@ class Partition:
                 raise PartitionGone(repr(self))
             if self._confirming is None or self._confirming.done():
                 self._confirming = asyncio.create_task(self._look(), name=f"confirm {self!r}")
+                self._confirming.add_done_callback(_retrieve)
             await asyncio.shield(self._confirming)
+            if self.is_in_step and not self.store.nodes.lease_is_valid:
+                return  # a fresh look is as sure as it gets
 
     async def _look(self) -> None:
         link = self.store.link
         if not link.is_up:
             raise StoreAway
-        generation = link.generation
+        generation, term, doubts = link.generation, self.store.nodes.term, self._doubts
         await recovery.look(self)
-        self._confirmed_generation = generation
+        if self._doubts == doubts:
+            self._confirmed_generation, self._confirmed_term = generation, term
 
     # -- taking in entries --------------------------------------------------------------------------------------
 
     def adopt(self, entry: Entry) -> None:
         """Takes in an entry that was read: it is in the stream after the last one known."""
-        max_timestamp = -1
+        max_timestamp, now_ms = -1, self.store.now_ms()
         for header in entry.headers():
             max_timestamp = max(max_timestamp, header.max_timestamp)
-            self.producers.add(header, header.base_offset, self.store.now_ms())
+            self.producers.add(header, header.base_offset, now_ms)
         self.count(entry, max_timestamp)
 
     def count(self, entry: Entry, max_timestamp: int) -> None:
@@ -113,23 +143,38 @@ class Partition:
         self.end = max(self.end, entry.end)
         self.tail.add(entry)
         if self.index.size_bytes - self.snapshot_size_bytes >= self.store.options.snapshot_interval_bytes:
-            self.store.spawn(self.save_producers())
+            self.snapshot_size_bytes = self.index.size_bytes
+            self.store.spawn(self._save_producers_in_step())
 
     def store_point(self, point: Point) -> None:
         """Writes a point of the index behind whatever is being written; a lost one only costs reading."""
         self.store.post("XADD", self.keys.index, "NOMKSTREAM", f"{point.offset}-1", "p", point.value())
 
     async def save_start(self, offset: int) -> None:
-        """Moves the log start up, here and in the store."""
+        """Moves the log start up, in the store and then here."""
+        reply = await self.store.scripts.run("save_start", [self.keys.meta, self.keys.log], [offset])
+        self.check_there(reply)
         self.log_start = max(self.log_start, offset)
-        await self.store.scripts.run("save_start", [self.keys.meta, self.keys.log], [self.log_start])
 
     async def save_producers(self) -> None:
         """Stores a snapshot of the producers, so that the log before it need not be read again."""
         self.snapshot_size_bytes = self.index.size_bytes
         self.producers.expire(self.store.now_ms() - self.store.options.producer_expiration_ms)
         snapshot = self.producers.snapshot(self.end)
-        await self.store.scripts.run("save_producers", [self.keys.producers, self.keys.log], [self.end, snapshot])
+        reply = await self.store.scripts.run(
+            "save_producers", [self.keys.producers, self.keys.log], [self.end, snapshot]
+        )
+        self.check_there(reply)
+
+    async def _save_producers_in_step(self) -> None:
+        if self.is_in_step:  # a store that went back in time must not learn of batches that it lost
+            await self.save_producers()
+
+    def check_there(self, reply: int) -> None:
+        """Raises PartitionGone if a script found that the stream is not there."""
+        if reply < 0:
+            self.doubt()
+            raise PartitionGone(repr(self))
 
     def tell_watchers(self) -> None:
         """Wakes the long polls."""
@@ -152,33 +197,30 @@ class Partition:
             return Taken([], 0)
         if not self.tail.holds(offset):
             return None
-        at = self.tail.since(offset)
-        return take((entry.data for entry in self.tail.entries[at:]), offset, max_bytes, at_least_one)
+        return take((entry.data for entry in self.tail.since(offset)), offset, max_bytes, at_least_one)
 
     async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken:
         """Batches from Redis: the entry that holds the offset, and those behind it up to about `max_bytes`."""
+        if offset >= self.end:
+            return Taken([], 0)
+        after, end = f"({offset}-{LAST_SEQUENCE}", f"({self.end}-0"
         stop = self.index.after_bytes(offset, max_bytes)
-        holding, following = await self.store.reads.pipeline(
+        rows = await self.store.reads.pipeline(
             ("XREVRANGE", self.keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1),
-            ("XRANGE", self.keys.log, f"({offset}-{LAST_SEQUENCE}", f"({stop}-0" if stop else "+"),
+            ("XRANGE", self.keys.log, after, f"({stop}-0" if stop else end),
         )
-        if not following and stop is not None:
-            following = await self.store.reads.call(
-                "XRANGE", self.keys.log, f"({offset}-{LAST_SEQUENCE}", "+", "COUNT", 1
-            )
-        found = [entry for row in (*holding, *following) if (entry := parse_entry(row)) is not None]
-        found = [entry for entry in found if entry.end > offset]
+        found = [entry for row in chain(*rows) if (entry := parse_entry(row)) is not None and entry.end > offset]
+        if not found and stop is not None:
+            rows = await self.store.reads.call("XRANGE", self.keys.log, after, end, "COUNT", 1)
+            found = [entry for row in rows if (entry := parse_entry(row)) is not None]
         if not found or found[0].base > offset:
             await self._check_hole(offset)
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
 
     async def _check_hole(self, offset: int) -> None:
         """Nothing is where the offset is: a hole, unless another node moved the log start or the stream is gone."""
-        exists, start = await self.store.reads.pipeline(("EXISTS", self.keys.log), ("HGET", self.keys.meta, "start"))
-        if not exists:
-            self.doubt()
-            await self.confirm()
-        self.log_start = max(self.log_start, int(start or 0))
+        self.doubt()
+        await self.confirm()
         self.check_offset(offset)
 
     async def walk(self, first: int, stop: int | None = None) -> AsyncIterator[list[Entry]]:
@@ -205,7 +247,7 @@ class Partition:
             "XREVRANGE", self.keys.log, f"{max(first, self.log_start)}-{LAST_SEQUENCE}", "-", "COUNT", 1
         )
         start = int(holding[0][0].split(b"-")[0]) if holding else first
-        async for entries in self.walk(start):
+        async for entries in self.walk(start, self.end):
             for entry in entries:
                 if (found := _first_at(entry, timestamp, self.log_start)) is not None:
                     return found
@@ -227,8 +269,13 @@ def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] |
     for pos, header in batches.iter_headers(entry.data):
         if header.max_timestamp < timestamp or header.next_offset <= log_start:
             continue
-        batch = memoryview(entry.data)[pos : pos + header.length]
-        found = find_by_timestamp(batch, timestamp)
-        if found is not None and found[0] >= log_start:
-            return found
+        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length]):
+            if record.timestamp >= timestamp and record.offset >= log_start:
+                return record.offset, record.timestamp
     return None
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    if not task.cancelled():
+        task.exception()

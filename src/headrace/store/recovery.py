@@ -1,10 +1,8 @@
 """Finding out what is in the store, and making good what it lost.
 
-`open_partition` reads a partition for the first time; `look` is what a partition does after every sign of trouble.
-If the server is another one than before (a restart, a fail-over), the store may have gone back in time: entries that
-were acknowledged and are missing are appended again from the tail cache, same ids, same bytes. What cannot be
-restored leaves a gap: its offsets are never used again, the producers concerned lose their state, the leader epoch
-rises, and it is logged, counted and kept in the partition's meta for people to see.
+`look` is what a partition does at its first use and after every sign of trouble. If the server is another one than
+before (a restart, a fail-over), the store may have gone back in time: entries that were acknowledged and are missing
+are appended again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap (`losses.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from headrace.store.entries import NO_OFFSET, Entry, base_of, empty_stream, parse_entry, xadd
+from headrace.store import losses
+from headrace.store.entries import LAST_SEQUENCE as LAST
+from headrace.store.entries import NO_OFFSET, Entry, base_of, parse_entry, xadd
 from headrace.store.errors import PartitionGone, RedisError
+from headrace.store.losses import record_gap
+from headrace.wire.batch import BatchError
 
 if TYPE_CHECKING:
     from headrace.store.partition import Partition
@@ -23,53 +23,58 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOST_END_MARGIN = 1_000_000
-"""How far behind the last trace of a lost log the next offset lies: more than an index interval can hold."""
-_READ_COUNT = 64
+"""How far behind the last trace of a lost log the next offset lies: more than an index interval holds."""
+_MOST_RECORDS_PER_MS = 1000
+"""No partition takes more: bounds the end of a log that left no trace at all."""
+_READ_COUNT = 16
+_UNSEEN = -1
 
 
-class EpochStart(msgspec.Struct, frozen=True, array_like=True):
-    """From which offset on a leader epoch writes."""
-
-    epoch: int
-    start: int
-
-
-class Gap(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets that were given out and whose records the store lost."""
-
-    start: int
-    end: int
+async def look(partition: Partition) -> None:
+    """Brings what is known of a partition up to what is in the store, and the store up to what was promised."""
+    timeline = partition.store.link.timeline
+    await partition.store.catalogue.settle()
+    if not partition.is_loaded:
+        await _load(partition)
+    elif partition.seen_timeline != timeline:
+        await _after_another_server(partition)
+    partition.is_loaded, partition.seen_timeline = True, timeline
+    await _catch_up(partition)
 
 
-async def open_partition(partition: Partition) -> None:
+# -- the first look -------------------------------------------------------------------------------------------------
+
+
+async def _load(partition: Partition) -> None:
     """Reads what the store knows of a partition: meta, index, producers, and the log behind the last of them."""
+    partition.forget()
     link, keys = partition.store.link, partition.keys
-    partition.seen_timeline = link.timeline
-    exists, meta, points, producers = await link.pipeline(
+    exists, has_index, facts, producers, points = await link.pipeline(
         ("EXISTS", keys.log),
-        ("HGETALL", keys.meta),
-        ("XRANGE", keys.index, "-", "+"),
+        ("EXISTS", keys.index),
+        ("HMGET", keys.meta, *losses.FIELDS),
         ("HGET", keys.producers, "state"),
+        ("XRANGE", keys.index, "-", "+"),
     )
-    facts = dict(zip(meta[::2], meta[1::2], strict=True))
-    partition.log_start = int(facts.get(b"start", 0))
-    if b"epochs" in facts:
-        partition.epochs = msgspec.json.decode(facts[b"epochs"], type=list[EpochStart])
+    meta = losses.parse(facts)
+    losses.adopt(partition, meta)
     partition.index.load([(base_of(row), row[1][1]) for row in points])
     covered = partition.producers.load(producers)
-    floor = int(facts.get(b"floor", 0))
     if not exists:
-        await _open_lost(partition, max(covered, floor))
+        partition.end = _lost_end(partition, covered, meta.is_there)
+        await _rebuild(partition)
         return
+    if not has_index and not await partition.store.catalogue.remake_partition(partition.topic, partition.number, 0):
+        _gone(partition)
     await _read_on(partition, covered)
-    partition.end = max(partition.end, floor, partition.log_start)
+    partition.end = max(partition.end, partition.floor, partition.log_start, covered)
     partition.snapshot_size_bytes = partition.index.size_bytes
-    await partition.confirm()
+    losses.adopt_catalogue_epoch(partition)
 
 
 async def _read_on(partition: Partition, covered: int) -> None:
     """Reads the entries behind the last index point and behind the producers' snapshot."""
-    index, producers = partition.index, partition.producers
+    index, producers, now_ms = partition.index, partition.producers, partition.store.now_ms()
     indexed = index.offsets[-1] if len(index) else 0
     async for entries in partition.walk(min(indexed, covered)):
         for entry in entries:
@@ -77,50 +82,69 @@ async def _read_on(partition: Partition, covered: int) -> None:
             for header in entry.headers():
                 max_timestamp = max(max_timestamp, header.max_timestamp)
                 if header.base_offset >= covered:
-                    producers.add(header, header.base_offset, partition.store.now_ms())
+                    producers.add(header, header.base_offset, now_ms)
             if entry.base >= indexed and (point := index.add_entry(entry.base, len(entry.data), max_timestamp)):
                 partition.store_point(point)
             partition.last_base, partition.end = entry.base, entry.end
 
 
-async def look(partition: Partition) -> None:
-    """Brings what is known of a partition up to what is in the store, and the store up to what was promised."""
-    timeline = partition.store.link.timeline
-    if partition.seen_timeline != timeline:
-        await _after_another_server(partition)
-        partition.seen_timeline = timeline
-    await _catch_up(partition)
+def _lost_end(partition: Partition, covered: int, has_meta: bool) -> int:
+    """An end for a log that is not there: behind every offset that it can have given out."""
+    index = partition.index
+    trace = max(covered, partition.floor, partition.log_start, index.offsets[-1] if len(index) else 0)
+    if trace > 0 or partition.leader_epoch > 0:
+        trace += _LOST_END_MARGIN
+    if not has_meta:
+        age_ms = partition.store.now_ms() - partition.topic.created_ms
+        trace = max(trace, age_ms * _MOST_RECORDS_PER_MS)
+    return trace
+
+
+# -- every other look -----------------------------------------------------------------------------------------------
 
 
 async def _catch_up(partition: Partition) -> None:
     """Takes in what somebody else appended, or what we did without learning of it."""
-    link, key = partition.store.link, partition.keys.log
-    moved = False
+    link, keys = partition.store.link, partition.keys
+    end = partition.end
     while True:
-        after = f"({partition.last_base}-1" if partition.last_base >= 0 else "-"
-        exists, rows = await link.pipeline(("EXISTS", key), ("XRANGE", key, after, "+", "COUNT", _READ_COUNT))
+        after = f"({partition.last_base}-{LAST}" if partition.last_base >= 0 else "-"
+        exists, facts, rows = await link.pipeline(
+            ("EXISTS", keys.log),
+            ("HMGET", keys.meta, *losses.FIELDS),
+            ("XRANGE", keys.log, after, "+", "COUNT", _READ_COUNT),
+        )
         if not exists:
             await _rebuild(partition)
-            return
+            break
         for row in rows:
             _take_in(partition, row)
-            moved = True
         if len(rows) < _READ_COUNT:
+            losses.adopt(partition, losses.parse(facts))
+            partition.end = max(partition.end, partition.floor)
             break
-    if moved:
+    if partition.end != end:
         partition.tell_watchers()
 
 
 def _take_in(partition: Partition, row: Any) -> None:
+    if base_of(row) <= partition.last_base:
+        return  # an append of ours was answered while this was on its way
     entry = parse_entry(row)
-    if entry is None:
-        partition.last_base = base_of(row)
-        partition.end = max(partition.end, partition.last_base + 1)
-        log.error(
-            "an entry that no broker wrote is skipped", extra={"partition": repr(partition), "id": row[0].decode()}
-        )
-    elif not partition.writer.seen(entry):
-        partition.adopt(entry)
+    if entry is not None and partition.writer.seen(entry):
+        return
+    try:
+        if entry is not None:
+            partition.adopt(entry)
+            return
+    except BatchError:
+        pass
+    partition.last_base = base_of(row)
+    partition.end = max(partition.end, partition.last_base + 1)
+    log.error("an entry that no broker wrote is skipped", extra={"partition": repr(partition), "id": row[0].decode()})
+
+
+# -- another server -------------------------------------------------------------------------------------------------
 
 
 async def _after_another_server(partition: Partition) -> None:
@@ -131,60 +155,81 @@ async def _after_another_server(partition: Partition) -> None:
         await _rebuild(partition)
         return
     store_base = base_of(newest[0]) if newest else NO_OFFSET
-    if store_base >= partition.last_base:
-        await _check_same_history(partition)
+    if (ours := await _other_history(partition, store_base)) is not None:
+        await _take_other_history(partition, ours)
         return
-    last = parse_entry(newest[0]) if newest else None
-    await _restore(partition, store_base, last.end if last else max(store_base + 1, 0))
+    if store_base < partition.last_base:
+        last = parse_entry(newest[0]) if newest else None
+        await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.log_start))
+    await _restore_side_keys(partition)
 
 
-async def _check_same_history(partition: Partition) -> None:
-    """Our last entry should still be ours: if another took its place, the store's history is the truth now."""
-    if not partition.tail.entries:
-        return
-    ours = partition.tail.entries[-1]
-    rows = await partition.store.link.call("XRANGE", partition.keys.log, f"{ours.base}-1", f"{ours.base}-1")
+async def _other_history(partition: Partition, store_base: int) -> Entry | None:
+    """Our entry in whose place the store has another one; None if its history is ours, as far as the cache tells."""
+    shared, first = min(store_base, partition.last_base), partition.tail.first
+    if first is None or shared < first.base:
+        return None
+    ours = next(partition.tail.since(shared))
+    if ours.base != shared:
+        return ours
+    rows, start = await partition.store.link.pipeline(
+        ("XRANGE", partition.keys.log, f"{ours.base}-0", f"{ours.base}-{LAST}"),
+        ("HGET", partition.keys.meta, "start"),
+    )
+    if not rows and int(start or 0) >= ours.end:
+        return None  # another node trimmed it
     found = parse_entry(rows[0]) if rows else None
-    if found is not None and found.token == ours.token:
-        return
+    return None if found is not None and found.token == ours.token else ours
+
+
+async def _take_other_history(partition: Partition, ours: Entry) -> None:
+    """Another writer reused offsets that were given out: the store's history is the truth now, and read again."""
     log.error("the store has another history than was acknowledged", extra={"partition": repr(partition)})
-    partition.tail.clear()
-    partition.producers.by_id.clear()
     await record_gap(partition, ours.base, partition.end)
+    await _load(partition)
+    await _raise_last_id(partition)
 
 
 async def _restore(partition: Partition, store_base: int, store_end: int) -> None:
     """Appends the acknowledged entries that the store does not have, from the cache; the rest is a gap."""
-    missing = [entry for entry in partition.tail.entries if entry.base > store_base]
-    for entry in missing:
-        await _append_again(partition, entry)
+    missing = [entry for entry in partition.tail.since(store_base) if entry.base > store_base]
     restored_from = missing[0].base if missing else partition.end
-    if missing:
-        log.warning(
-            "entries that the store had lost were appended again",
-            extra={"partition": repr(partition), "entries": len(missing), "from_offset": restored_from},
-        )
-        partition.store.count_event("restored_entries", len(missing))
-    await _restore_side_keys(partition)
     if restored_from > store_end:
         await record_gap(partition, store_end, restored_from)
+    for entry in missing:
+        if not await _append_again(partition, entry):
+            await _take_other_history(partition, entry)
+            return
+    if not missing:
+        await _raise_last_id(partition)
+        return
+    log.warning(
+        "entries that the store had lost were appended again",
+        extra={"partition": repr(partition), "entries": len(missing), "from_offset": restored_from},
+    )
+    partition.store.count_event("restored_entries", len(missing))
 
 
-async def _append_again(partition: Partition, entry: Entry) -> None:
+async def _append_again(partition: Partition, entry: Entry) -> bool:
+    """Whether the entry is in its place now. One by one: should one be refused, the next must not go in."""
+    link, key = partition.store.link, partition.keys.log
     try:
-        reply = await partition.store.link.send_chunks(xadd(partition.keys.log, entry))
+        if await link.send_chunks(xadd(key, entry)) is None:
+            raise PartitionGone(repr(partition))
     except RedisError as error:
         if not error.is_refused_id:
             raise
-        return  # another node was faster with the same entry
-    if reply is None:
-        raise PartitionGone(repr(partition))
+        rows = await link.call("XRANGE", key, f"{entry.base}-1", f"{entry.base}-1")
+        found = parse_entry(rows[0]) if rows else None
+        return found is not None and found.token == entry.token  # another node was faster with the same entry
+    return True
 
 
 async def _restore_side_keys(partition: Partition) -> None:
-    """Log start, index and producers may have gone back too."""
+    """Log start, index, producers and losses may have gone back too."""
     link, keys, index = partition.store.link, partition.keys, partition.index
     await partition.save_start(partition.log_start)
+    await losses.save_again(partition)
     newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
     stored = base_of(newest[0]) if newest else NO_OFFSET
     for at in range(len(index)):
@@ -193,59 +238,35 @@ async def _restore_side_keys(partition: Partition) -> None:
     await partition.save_producers()
 
 
-async def record_gap(partition: Partition, start: int, end: int) -> None:
-    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it."""
-    link, keys = partition.store.link, partition.keys
-    epoch = EpochStart(partition.leader_epoch + 1, end)
-    partition.epochs.append(epoch)
-    partition.producers.forget_between(start, end)
-    known = await link.call("HGET", keys.meta, "gaps")
-    gaps = [*(msgspec.json.decode(known, type=list[Gap]) if known else []), Gap(start, end)]
-    await link.call(
-        "HSET", keys.meta, "floor", partition.end,
-        "epochs", msgspec.json.encode(partition.epochs), "gaps", msgspec.json.encode(gaps),
-    )  # fmt: skip
-    if partition.end > 0:
-        await _raise_last_id(partition)
-    await partition.save_producers()
-    await partition.store.catalogue.set_epoch(partition.topic, partition.number, epoch.epoch)
-    partition.store.count_event("gaps", 1)
-    log.error(
-        "acknowledged records were lost by the store: a gap stays in the log",
-        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch.epoch},
-    )
-
-
 async def _raise_last_id(partition: Partition) -> None:
     """So that no other node can append below the end either."""
+    if partition.end <= 0:
+        return
     try:
         await partition.store.link.call("XSETID", partition.keys.log, f"{partition.end - 1}-1")
     except RedisError as error:
+        if "no such key" in str(error):
+            raise PartitionGone(repr(partition)) from None
         if "smaller" not in str(error):
             raise
 
 
 async def _rebuild(partition: Partition) -> None:
     """The stream is not there. If the topic is, the store evicted or lost it: it is made again behind its old end."""
-    catalogue = partition.store.catalogue
-    await catalogue.load()
-    if partition.topic.uuid not in catalogue.by_uuid:
-        partition.is_gone = True
-        partition.tail.clear()
-        partition.tell_watchers()
-        raise PartitionGone(repr(partition))
-    await partition.store.link.pipeline(*empty_stream(partition.keys.log), *empty_stream(partition.keys.index))
-    first = partition.tail.entries[0].base if partition.tail.entries else partition.end
-    lost_from, partition.log_start = partition.log_start, max(partition.log_start, first)
+    catalogue, timeline = partition.store.catalogue, partition.seen_timeline
+    partition.seen_timeline = _UNSEEN  # should something come between, the next look goes on with restoring
+    if not await catalogue.remake_partition(partition.topic, partition.number, partition.end):
+        _gone(partition)
+    first = partition.tail.first.base if partition.tail.first else partition.end
+    lost_from = partition.log_start
     await _restore(partition, NO_OFFSET, min(lost_from, first))
+    partition.log_start = max(lost_from, first)
+    await _restore_side_keys(partition)
+    partition.seen_timeline = timeline
 
 
-async def _open_lost(partition: Partition, trace: int) -> None:
-    """A stream that is not there at the first look: its end is unknown, so the next offset lies far behind."""
-    index = partition.index
-    trace = max(trace, partition.log_start, index.offsets[-1] if len(index) else 0)
-    if trace > 0 or partition.epochs[-1].epoch > 0:
-        trace += _LOST_END_MARGIN
-    partition.end = trace
-    await _rebuild(partition)
-    await partition.confirm()
+def _gone(partition: Partition) -> None:
+    partition.is_gone = True
+    partition.tail.clear()
+    partition.tell_watchers()
+    raise PartitionGone(repr(partition))

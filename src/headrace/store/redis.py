@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 Argument = str | int | Buffer
 _RECONNECT_FIRST_S = 0.02
 _RECONNECT_MOST_S = 1.0
+_SHORT_LIFE_S = 1.0
+"""A connection that broke sooner than this is not made again at once."""
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -67,6 +69,8 @@ class RedisLink:
 
     async def wait_up(self, timeout_s: float) -> None:
         """Returns once there is a connection; StoreAway if it takes longer."""
+        if self._up.is_set():
+            return
         try:
             await asyncio.wait_for(self._up.wait(), timeout_s)
         except TimeoutError:
@@ -76,6 +80,11 @@ class RedisLink:
         """Gives the present connection up, so that a new one is made."""
         if self._wire is not None:
             self._wire.abort(why)
+
+    def wire_closed(self, wire: _RedisWire) -> None:
+        """Told by a connection that it takes no more commands."""
+        if wire is self._wire:
+            self._up.clear()
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Sends a command now; the future gives its reply."""
@@ -159,6 +168,8 @@ class RedisLink:
         facts |= parse_info(await ask("INFO", "persistence"))
         if facts.get("loading") == "1":
             raise StoreAway(f"{self.address}: the server is still loading its log")
+        if facts.get("role") == "slave" and facts.get("slave_read_only") != "0":
+            raise StoreAway(f"{self.address}: the server is a replica")
         identity = (facts.get("run_id"), facts.get("master_replid"))
         if self.server and identity != (self.server.get("run_id"), self.server.get("master_replid")):
             self.timeline += 1
@@ -167,21 +178,31 @@ class RedisLink:
 
     async def _keep(self) -> None:
         """Watches the connection; makes a new one whenever it is gone."""
-        pause_s = _RECONNECT_FIRST_S
+        pause_s, since = _RECONNECT_FIRST_S, self._loop_time()
         while True:
             if self._wire is not None and not self._wire.closed.done():
                 await self._watch(self._wire)
                 self._up.clear()
                 self._why_away = self._wire.why_closed
                 log.warning("redis is away", extra={"link": self.name, "why": self._why_away})
-                pause_s = _RECONNECT_FIRST_S
+                if self._loop_time() - since > _SHORT_LIFE_S:
+                    pause_s = _RECONNECT_FIRST_S
+                else:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
             try:
                 await self._connect()
-                log.info("redis is back", extra={"link": self.name, "address": str(self.address)})
             except StoreError as error:
-                self._why_away = error.message or str(error)
+                self._why_away = error.why if isinstance(error, StoreAway) else str(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
+                continue
+            since = self._loop_time()
+            log.info("redis is back", extra={"link": self.name, "address": str(self.address)})
+
+    @staticmethod
+    def _loop_time() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _watch(self, wire: _RedisWire) -> None:
         """Returns when the connection is closed; closes it when a reply is overdue."""
@@ -198,6 +219,7 @@ class _RedisWire(asyncio.Protocol):
         self.closed: asyncio.Future[None] = self.loop.create_future()
         self.why_closed = "the connection was closed"
         self._link = link
+        self._is_aborted = False
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -206,7 +228,7 @@ class _RedisWire(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
-        if self._transport is None or self.closed.done():
+        if self._transport is None or self._is_aborted or self.closed.done():
             raise StoreAway(self.why_closed)
         future: asyncio.Future[Any] = self.loop.create_future()
         self._waiting.append((future, self.loop.time()))
@@ -242,7 +264,7 @@ class _RedisWire(asyncio.Protocol):
             self.why_closed = f"the connection broke: {exc}"
         if not self.closed.done():
             self.closed.set_result(None)
-        self._link._up.clear()
+        self._link.wire_closed(self)
         waiting, self._waiting = self._waiting, deque()
         for future, _ in waiting:
             if not future.done():
@@ -254,7 +276,12 @@ class _RedisWire(asyncio.Protocol):
             self.abort(f"no reply for {timeout_s:g} s")
 
     def abort(self, why: str) -> None:
+        """Closes at once; what waits fails when the transport says so, which is soon, not now."""
+        if self._is_aborted:
+            return
+        self._is_aborted = True
         self.why_closed = why
+        self._link.wire_closed(self)
         if self._transport is not None:
             self._transport.abort()
 

@@ -9,8 +9,12 @@ from headrace.store.errors import RedisError
 from headrace.store.redis import Argument, RedisLink
 
 SOURCES = {
-    # An empty stream comes into being by a group alone. What is there already stays as it is.
+    # An empty stream comes into being by a group alone. What is there already stays as it is; a log that has to be
+    # made again starts behind all that it gave out.
     "make_partition": """
+        if tonumber(ARGV[1]) > 0 and redis.call('EXISTS', KEYS[1]) == 0 then
+            redis.call('HSET', KEYS[3], 'floor', ARGV[1])
+        end
         for at = 1, 2 do
             if redis.call('EXISTS', KEYS[at]) == 0 then
                 redis.call('XGROUP', 'CREATE', KEYS[at], 'headrace:making', '$', 'MKSTREAM')

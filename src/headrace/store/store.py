@@ -7,6 +7,7 @@ waits behind a megabyte of somebody's Fetch. Nothing here is the truth; all of i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -18,13 +19,12 @@ import msgspec
 from headrace.store import trim
 from headrace.store.address import Address
 from headrace.store.catalogue import Catalogue, Topic
-from headrace.store.errors import RedisError, StoreError
+from headrace.store.errors import PartitionGone, RedisError, StoreError
 from headrace.store.groups import GroupStore
 from headrace.store.identity import kafka_uuid, new_id
 from headrace.store.keys import Keys
-from headrace.store.nodes import Node, Nodes
+from headrace.store.nodes import Node, NodeIdTaken, Nodes
 from headrace.store.partition import Partition
-from headrace.store.recovery import open_partition
 from headrace.store.redis import Argument, RedisLink, parse_info
 from headrace.store.scripts import Scripts
 from headrace.store.tail import TailCache
@@ -70,21 +70,30 @@ class Store:
         self.cluster_id = ""
         self.memory_is_full = False
         self.events: Counter[str] = Counter()
+        self.catalogue.on_load = self._forget_deleted
         self._partitions: dict[tuple[bytes, int], Partition] = {}
         self._opening: dict[tuple[bytes, int], asyncio.Task[Partition]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._restored_timeline = self.link.timeline
+        self._is_restoring = False
+        self._told_kind = ""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connects, checks the server, claims the node id and reads the catalogue."""
-        await self.link.start()
-        await self.reads.start()
-        await self._check_server()
-        await self.link.call("HSETNX", self.keys.cluster, "id", kafka_uuid(new_id()))
-        self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
-        await self.nodes.claim()
-        await self.catalogue.load()
+        try:
+            await self.link.start()
+            await self.reads.start()
+            await self._check_server()
+            await self.link.call("HSETNX", self.keys.cluster, "id", kafka_uuid(new_id()))
+            self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
+            await self.nodes.claim()
+            await self.catalogue.load()
+        except BaseException:
+            await self.link.close()
+            await self.reads.close()
+            raise
         self.spawn(self.catalogue.sweep())
         self.spawn(self._upkeep())
 
@@ -92,15 +101,24 @@ class Store:
         """Saves what makes the next start cheap, gives the lease back, disconnects."""
         for task in list(self._tasks):
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        partitions = [partition for partition in self._partitions.values() if not partition.is_gone]
         try:
             if self.link.is_up:
                 async with asyncio.timeout(5):
-                    await asyncio.gather(*(p.save_producers() for p in self._partitions.values() if not p.is_gone))
+                    await asyncio.gather(*(self._leave(partition) for partition in partitions))
                     await self.nodes.release()
         except (StoreError, TimeoutError) as error:
             log.warning("the store was left without a farewell", extra={"why": str(error)})
         await self.link.close()
         await self.reads.close()
+        for partition in partitions:
+            await partition.close()
+
+    async def _leave(self, partition: Partition) -> None:
+        with contextlib.suppress(PartitionGone):
+            await partition.confirm()  # what a store that went back in time lost is in our cache alone
+            await partition.save_producers()
 
     async def _check_server(self) -> None:
         version = self.link.server.get("valkey_version") or self.link.server.get("redis_version", "0")
@@ -135,7 +153,9 @@ class Store:
         key = (topic.uuid, number)
         try:
             partition = Partition(self, topic, number)
-            await open_partition(partition)
+            await partition.confirm()
+            if topic.uuid not in self.catalogue.by_uuid:
+                raise PartitionGone(repr(partition))
             self._partitions[key] = partition
             return partition
         finally:
@@ -200,7 +220,8 @@ class Store:
         """Learns from a refusal before the next look at the memory does."""
         if error.kind == "OOM":
             self._set_memory_full(True, "Redis refuses writes")
-        else:
+        elif error.kind != self._told_kind:
+            self._told_kind = error.kind
             log.error("redis refuses appends", extra={"why": str(error)})
 
     async def _upkeep(self) -> None:
@@ -209,13 +230,29 @@ class Store:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             try:
                 await self.nodes.renew()
-                if await self.catalogue.refresh():
-                    self._forget_deleted()
+                await self.catalogue.refresh()
                 await self._look_at_memory()
+                if self._restored_timeline != self.link.timeline and not self._is_restoring:
+                    self.spawn(self._restore_led())
+                self._told_kind = ""
+            except NodeIdTaken as error:
+                log.error("this node has lost its id", extra={"why": str(error)})
             except StoreError as error:
                 log.debug("upkeep has to wait", extra={"why": str(error)})
             except Exception:
                 log.exception("upkeep failed")
+
+    async def _restore_led(self) -> None:
+        """Gives a store that went back in time what it lost, before anybody asks: the cache may be gone by then."""
+        timeline, self._is_restoring = self.link.timeline, True
+        try:
+            for partition in list(self._partitions.values()):
+                if self.nodes.leader(partition.topic.uuid, partition.number) == self.nodes.me:
+                    with contextlib.suppress(PartitionGone):
+                        await partition.confirm()
+            self._restored_timeline = timeline
+        finally:
+            self._is_restoring = False
 
     def _forget_deleted(self) -> None:
         for partition in list(self._partitions.values()):

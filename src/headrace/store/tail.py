@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
 
 from headrace.store.entries import Entry
+
+_DROPPED = Entry(-1, -1, b"", b"")
 
 
 class Tail:
@@ -17,35 +20,57 @@ class Tail:
 
     def __init__(self, cache: TailCache) -> None:
         self._cache = cache
-        self.bases: list[int] = []
-        self.entries: list[Entry] = []
+        self._bases: list[int] = []
+        self._entries: list[Entry] = []
+        self._first = 0
+        """Where the list begins to count: what lies before is cut off now and then, not one by one."""
+
+    def __len__(self) -> int:
+        return len(self._entries) - self._first
 
     def add(self, entry: Entry) -> None:
         """Takes the newest entry. A hole before it makes the older ones useless to readers."""
-        if self.entries and self.entries[-1].end != entry.base:
+        if len(self) and self._entries[-1].end != entry.base:
             self.clear()
-        self.bases.append(entry.base)
-        self.entries.append(entry)
+        self._bases.append(entry.base)
+        self._entries.append(entry)
         self._cache.added(self, entry)
+
+    @property
+    def first(self) -> Entry | None:
+        """The oldest entry."""
+        return self._entries[self._first] if len(self) else None
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        return self._entries[-1] if len(self) else None
 
     def holds(self, offset: int) -> bool:
         """Whether reading from this offset on needs nothing but the cache."""
-        return bool(self.bases) and self.bases[0] <= offset
+        return len(self) > 0 and self._bases[self._first] <= offset
 
-    def since(self, offset: int) -> int:
-        """The place of the entry that holds an offset."""
-        return bisect_right(self.bases, offset) - 1
+    def since(self, offset: int) -> Iterator[Entry]:
+        """The entry that holds an offset, or the first one behind it, and all that follow."""
+        at = max(bisect_right(self._bases, offset, self._first) - 1, self._first)
+        return (self._entries[place] for place in range(at, len(self._entries)))
 
-    def drop_first(self) -> None:
+    def drop_first(self) -> Entry:
         """Forgets the oldest entry."""
-        del self.bases[0], self.entries[0]
+        dropped, self._entries[self._first] = self._entries[self._first], _DROPPED
+        self._first += 1
+        if self._first * 2 > len(self._entries):
+            del self._bases[: self._first], self._entries[: self._first]
+            self._first = 0
+        return dropped
 
     def clear(self) -> None:
         """Forgets all entries."""
-        for entry in self.entries:
-            self._cache.size_bytes -= len(entry.data)
-        self.bases.clear()
-        self.entries.clear()
+        if len(self):
+            self._cache.cleared(self, sum(len(entry.data) for entry in self.since(0)))
+        self._bases.clear()
+        self._entries.clear()
+        self._first = 0
 
 
 class TailCache:
@@ -54,14 +79,16 @@ class TailCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._order: deque[tuple[Tail, int]] = deque()
+        self._order: deque[Tail] = deque()
 
     def added(self, tail: Tail, entry: Entry) -> None:
         """Makes room by dropping what was added first, of whichever partition."""
-        self._order.append((tail, entry.base))
+        self._order.append(tail)
         self.size_bytes += len(entry.data)
-        while self.size_bytes > self.limit_bytes and self._order:
-            oldest, base = self._order.popleft()
-            if oldest.bases and oldest.bases[0] == base:
-                self.size_bytes -= len(oldest.entries[0].data)
-                oldest.drop_first()
+        while self.size_bytes > self.limit_bytes:
+            self.size_bytes -= len(self._order.popleft().drop_first().data)
+
+    def cleared(self, tail: Tail, size_bytes: int) -> None:
+        """Told that a tail forgets all it has."""
+        self.size_bytes -= size_bytes
+        self._order = deque(other for other in self._order if other is not tail)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 async def delete_before(partition: Partition, offset: int) -> None:
-    """Makes `offset` the log start and frees the entries that lie wholly before it."""
+    """Makes `offset` the log start and frees the entries wholly before it; OFFSET_OUT_OF_RANGE past the end."""
+    await partition.confirm()
     if offset <= partition.log_start:
         return
+    partition.check_offset(offset)
     await partition.save_producers()  # what it counts may be removed now
     await partition.save_start(offset)
     keys, link = partition.keys, partition.store.link

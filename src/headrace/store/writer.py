@@ -6,7 +6,8 @@ is joined into the next entry.
 
 After an append whose outcome is unknown nothing is appended until it is known. Each entry carries a token of its
 writer; the store is read again, and the entry is ours if it carries ours. If it is not there it is sent again, the
-same bytes under the same id: should the first copy still arrive, one of the two is refused.
+same bytes under the same id: should the first copy still arrive, one of the two is refused. A refused entry therefore
+may be ours too, and is looked for in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.store.entries import Entry, xadd
-from headrace.store.errors import OutcomeUnknown, PartitionGone, RedisError, StoreAway, StoreError
+from headrace.store.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.wire.batch import BatchHeader, stamp
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WRITER = secrets.token_hex(4)
-_numbers = count()
 _RETRY_PAUSE_S = 0.05
+_LOOK_S = 0.25
+"""How long a look may take before overdue batches are answered."""
 
 
 class Appended(NamedTuple):
@@ -61,14 +62,22 @@ class _Flight(NamedTuple):
     entry: Entry
     pendings: list[_Pending]
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody still waits for one of its batches."""
+        return any(not pending.future.done() for pending in self.pendings)
+
 
 class Writer:
     """The queue of one partition, and the append in flight."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
+        self._name = secrets.token_hex(6)
+        self._numbers = count()
         self._queue: deque[_Pending] = deque()
         self._flight: _Flight | None = None
+        self._reply: asyncio.Future[Any] | None = None
         self._recovering: asyncio.Task[None] | None = None
 
     def submit(self, batch: memoryview, header: BatchHeader, timeout_s: float) -> asyncio.Future[Appended]:
@@ -92,6 +101,9 @@ class Writer:
         if not self._partition.is_confirmed:
             self._recover()
             return
+        self._send_next()
+
+    def _send_next(self) -> None:
         flight = self._join()
         if flight is not None:
             self._send(flight)
@@ -105,6 +117,9 @@ class Writer:
         pending: dict[int, tuple[int, int]] = {}
         while self._queue:
             first = self._queue[0]
+            if first.future.done():
+                self._queue.popleft()  # given up: it must not count as its producer's last batch
+                continue
             if taken and size + len(first.batch) > limit:
                 break
             if first.header.producer_id >= 0 and not self._check_producer(first, pending):
@@ -112,8 +127,6 @@ class Writer:
                     break
                 continue
             self._queue.popleft()
-            if first.future.done():
-                continue
             stamp(first.batch, 0, offset, partition.leader_epoch)
             offset += first.header.count
             size += len(first.batch)
@@ -121,7 +134,7 @@ class Writer:
         if not taken:
             return None
         data = bytes(taken[0].batch) if len(taken) == 1 else b"".join([p.batch for p in taken])
-        token = f"{_WRITER}{next(_numbers):x}".encode()
+        token = f"{self._name}{next(self._numbers):x}".encode()
         return _Flight(Entry(partition.end, offset, data, token), taken)
 
     def _check_producer(self, first: _Pending, pending: dict[int, tuple[int, int]]) -> bool:
@@ -147,39 +160,40 @@ class Writer:
 
     def _send(self, flight: _Flight) -> None:
         self._flight = flight
-        for pending in flight.pendings:
-            pending.sent = True
         partition = self._partition
         try:
-            reply = partition.store.link.send_chunks(xadd(partition.keys.log, flight.entry))
+            reply = self._reply = partition.store.link.send_chunks(xadd(partition.keys.log, flight.entry))
         except StoreAway:
             self._recover()
             return
+        for pending in flight.pendings:
+            pending.sent = True
         reply.add_done_callback(self._answered)
 
     def _answered(self, reply: asyncio.Future[Any]) -> None:
         error = reply.exception()
         flight = self._flight
-        if flight is None:
+        if flight is None or reply is not self._reply:
             return
         if error is None and reply.result() is not None:
             self._succeed(flight)
             self._pump()
             return
-        if error is None:
-            error = PartitionGone(repr(self._partition))
-        if not isinstance(error, StoreError):
-            raise error
-        if not isinstance(error, OutcomeUnknown):
-            # Redis said no: nothing was appended, and every batch is checked again from the start.
-            self._flight = None
-            self._queue.extendleft(reversed(flight.pendings))
-        if isinstance(error, RedisError) and not error.is_refused_id and not error.passes_by_itself:
-            self._partition.store.note_trouble(error)
-            self._fail_all(error)
+        if isinstance(error, RedisError) and not error.is_refused_id:
+            self._refused(error)
             return
+        # Unknown, refused, or no stream: reading tells what became of it.
         self._partition.doubt()
         self._recover()
+
+    def _refused(self, error: RedisError) -> None:
+        """Redis said no to any write: wait if that passes, else say so. A copy sent before may still be in the log."""
+        if error.passes_by_itself:
+            self._partition.doubt()
+            self._recover(pause_s=_RETRY_PAUSE_S)
+        else:
+            self._partition.store.note_trouble(error)
+            self._fail_all(error)
 
     def _succeed(self, flight: _Flight) -> None:
         self._flight = None
@@ -202,61 +216,92 @@ class Writer:
         self._succeed(flight)
         return True
 
-    def _recover(self) -> None:
+    def _recover(self, pause_s: float = 0) -> None:
         if self._recovering is None:
-            self._recovering = asyncio.create_task(self._recover_until_sure(), name=f"recover {self._partition!r}")
+            work = self._recover_until_sure(pause_s)
+            self._recovering = asyncio.create_task(work, name=f"recover {self._partition!r}")
 
-    async def _recover_until_sure(self) -> None:
+    async def _recover_until_sure(self, pause_s: float) -> None:
         """Waits for the store, settles what is unknown, then goes on; gives up batches whose time is over."""
         try:
             while self._give_up_overdue():
+                await asyncio.sleep(pause_s)
+                pause_s = _RETRY_PAUSE_S
                 try:
                     await self._partition.store.link.wait_up(_RETRY_PAUSE_S)
-                    await self._partition.confirm()
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._partition.confirm()
                     break
+                except TimeoutError:
+                    continue  # the look goes on, and may be waited for again
                 except PartitionGone as error:
-                    self._flight = None
                     self._fail_all(error)
-                    return
                 except RedisError as error:
                     if not error.passes_by_itself:
                         self._partition.store.note_trouble(error)
                         self._fail_all(error)
-                        return
-                    await asyncio.sleep(_RETRY_PAUSE_S)
                 except StoreError:
-                    await asyncio.sleep(_RETRY_PAUSE_S)
+                    continue
+        except Exception:
+            log.exception("appending stopped", extra={"partition": repr(self._partition)})
+            self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"appending to {self._partition!r} failed"))
         finally:
             self._recovering = None
         self._resume()
 
     def _resume(self) -> None:
         """The store was read: an entry still in flight is not there."""
-        flight = self._flight
-        if flight is None:
-            self._pump()
+        partition, flight = self._partition, self._flight
+        if not partition.is_in_step:
+            if flight is not None or self._queue:
+                self._recover(pause_s=_RETRY_PAUSE_S)
             return
-        alive = any(not pending.future.done() for pending in flight.pendings)
-        if self._partition.is_confirmed and alive and self._partition.end == flight.entry.base:
-            self._send(flight)
+        if flight is not None and partition.end == flight.entry.base and flight.is_awaited:
+            self._send(self._stamped_again(flight))
             return
-        self._flight = None
-        self._queue.extendleft(reversed(flight.pendings))
-        self._pump()
+        if flight is not None:
+            # Its place is taken, or nobody waits for it: every batch is checked again from the start.
+            self._flight = None
+            for pending in flight.pendings:
+                pending.sent = False
+            self._queue.extendleft(reversed(flight.pendings))
+        self._send_next()
+
+    def _stamped_again(self, flight: _Flight) -> _Flight:
+        """The entry with the leader epoch of now: the same bytes, unless the store lost records meanwhile."""
+        base, end, _, token = flight.entry
+        offset = base
+        for pending in flight.pendings:
+            stamp(pending.batch, 0, offset, self._partition.leader_epoch)
+            offset += pending.header.count
+        return _Flight(Entry(base, end, b"".join([p.batch for p in flight.pendings]), token), flight.pendings)
 
     def _give_up_overdue(self) -> bool:
-        """Answers the batches whose time is over; whether any are left to care for."""
+        """Answers the batches whose time is over; whether any are left to care for.
+
+        What a producer sent behind such a batch is given up with it: it must not go into the log before it.
+        """
         now = asyncio.get_running_loop().time()
-        waiting = [*(self._flight.pendings if self._flight else ()), *self._queue]
-        for pending in waiting:
-            if pending.deadline <= now and not pending.future.done():
+        given_up: set[int] = set()
+        for pending in [*(self._flight.pendings if self._flight else ()), *self._queue]:
+            producer_id = pending.header.producer_id
+            if (pending.deadline <= now or producer_id in given_up) and not pending.future.done():
                 code = ErrorCode.REQUEST_TIMED_OUT if pending.sent else ErrorCode.KAFKA_STORAGE_ERROR
                 _fail(pending, KafkaError(code, "the store did not come back in time"))
+            if pending.future.done() and producer_id >= 0:
+                given_up.add(producer_id)
         self._queue = deque(pending for pending in self._queue if not pending.future.done())
-        if self._flight is not None and all(p.future.done() for p in self._flight.pendings):
-            # Nobody waits for it any more. Should it still arrive, the next append is refused and finds it.
+        if self._flight is not None and not self._flight.is_awaited:
+            # Should it still arrive, the next append is refused and finds it.
             self._flight = None
         return self._flight is not None or bool(self._queue)
+
+    async def close(self) -> None:
+        """Answers what still waits; nothing is appended any more."""
+        if self._recovering is not None:
+            self._recovering.cancel()
+            await asyncio.gather(self._recovering, return_exceptions=True)
+        self._fail_all(StoreAway("the broker stops"))
 
     def _fail_all(self, error: KafkaError) -> None:
         waiting = [*(self._flight.pendings if self._flight else ()), *self._queue]
