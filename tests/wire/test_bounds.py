@@ -13,6 +13,7 @@ import pytest
 from headrace.wire import codec
 from headrace.wire.codec import DecodeError
 from headrace.wire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest
 from headrace.wire.schema import SCALARS, Field, Message, Payload, fields_of
@@ -160,3 +161,22 @@ def test_text_that_is_not_utf8_is_an_error() -> None:
     data = codec.encode_bytes(MetadataRequest([MetadataRequestTopic(name="ab")]), 9).replace(b"ab", b"\xc3(")
     with pytest.raises(DecodeError, match="not UTF-8"):
         codec.decode(MetadataRequest, 9, data)
+
+
+NEGATIVE = [
+    (DeleteGroupsRequest, 1, b"\0\0\0\x02" + b"\0\x01g" + b"\xff\xff"),
+    (DeleteGroupsRequest, 1, b"\0\0\0\x02" + b"\0\x01g" + b"\xff\xfd"),
+    (DeleteGroupsRequest, 2, b"\x03" + b"\x02g" + b"\0" + b"\0"),
+    (OffsetFetchRequest, 1, b"\xff\xff" + b"\0\0\0\0"),
+    (OffsetFetchRequest, 1, b"\0\x01g" + b"\xff\xff\xff\xff"),
+    (OffsetFetchRequest, 2, b"\0\x01g" + b"\xff\xff\xff\xfe"),
+    (OffsetFetchRequest, 6, b"\0" + b"\x01" + b"\0"),
+]
+
+
+@pytest.mark.parametrize(("cls", "version", "data"), NEGATIVE)
+def test_a_length_below_zero_is_an_error_where_null_is_not_allowed(
+    cls: type[Payload], version: int, data: bytes
+) -> None:
+    with pytest.raises(DecodeError, match=r"below zero|null element"):
+        codec.decode(cls, version, data)
