@@ -85,6 +85,7 @@ class LiveGroup:
         """Ours once we took the group; None while nothing of it is stored."""
         self.lock = asyncio.Lock()
         self.alarm: asyncio.TimerHandle | None = None
+        self.alarm_ms = 0
         self.timeline = 0
 
     @property
@@ -318,16 +319,14 @@ class Coordinator:
     def _set_alarm(self, live: LiveGroup) -> None:
         wake_ms = live.timers.wake_ms()
         if live.alarm is not None:
-            if wake_ms is not None and live.alarm.when() <= self._loop_time(wake_ms):
+            if wake_ms is not None and live.alarm_ms <= wake_ms:
                 return
             live.alarm.cancel()
             live.alarm = None
         if wake_ms is not None:
-            loop = asyncio.get_running_loop()
-            live.alarm = loop.call_at(self._loop_time(wake_ms), self._alarm, live)
-
-    def _loop_time(self, at_ms: int) -> float:
-        return asyncio.get_running_loop().time() + (at_ms - self.now_ms()) / 1000
+            delay_s = max(wake_ms - self.now_ms(), 0) / 1000
+            live.alarm = asyncio.get_running_loop().call_later(delay_s, self._alarm, live)
+            live.alarm_ms = wake_ms
 
     def _alarm(self, live: LiveGroup) -> None:
         live.alarm = None
