@@ -1,10 +1,36 @@
-"""Topic configs: Kafka's names, and what they mean here."""
+"""What a topic's configs come to: checked when they are set, filled with defaults when they are shown or acted on.
+
+Stored configs may come from another version of the broker: what this one does not know or cannot read is kept, shown
+nowhere and acted on as if it were not set. Only what a client sets is checked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
 import msgspec
 
+from headrace.broker.config_keys import INT64_MAX, ConfigSource, ConfigType, invalid_config
 from headrace.broker.options import BrokerOptions
+from headrace.broker.topic_config_table import FORMAT, TOPIC_CONFIGS, TOPIC_ID, TopicConfig
+from headrace.store.catalogue import Topic
+from headrace.wire.compression import Compression
+from headrace.wire.errors import KafkaError
+
+_NO_LAKE = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage. "
+    "(headrace has no lake to move records to yet.)"
+)
+_NO_STREAM = f"{FORMAT}=stream is not available yet; use log, which is the default."
+_FORMAT_IS_FIXED = f"{FORMAT} cannot be changed after the topic's creation; create a new topic."
+_CODEC_OF: dict[str, Compression] = {
+    "uncompressed": "none",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "zstd": "zstd",
+}
 
 
 class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,23 +40,135 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    compression: Compression | None
+    """What each batch is compressed with; None: as the producer did."""
     compacts: bool
     deletes: bool
+    """Whether retention removes old records."""
+    allows_delete_records: bool
     retention_ms: int
     retention_bytes: int
 
 
-def policy_of(configs: dict[str, str], options: BrokerOptions) -> TopicPolicy:
+class ConfigValue(NamedTuple):
+    """A config as DescribeConfigs shows it: the value in force first among its synonyms."""
+
+    row: TopicConfig
+    value: str
+    source: ConfigSource
+    synonyms: list[tuple[str, str, ConfigSource]]
+
+
+def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy:
     """What a topic's own configs and the broker's defaults come to."""
-    cleanup = configs.get("cleanup.policy", "delete").split(",")
+    cleanup = _stored(configs, "cleanup.policy", "delete").split(",")
     return TopicPolicy(
-        max_message_bytes=int(configs.get("max.message.bytes", options.message_max_bytes)),
+        max_message_bytes=_stored_int(configs, "max.message.bytes", options.message_max_bytes),
         log_append_time=configs.get("message.timestamp.type") == "LogAppendTime",
-        timestamp_before_max_ms=int(configs.get("message.timestamp.before.max.ms", (1 << 63) - 1)),
-        timestamp_after_max_ms=int(configs.get("message.timestamp.after.max.ms", 3_600_000)),
+        timestamp_before_max_ms=_stored_int(configs, "message.timestamp.before.max.ms", INT64_MAX),
+        timestamp_after_max_ms=_stored_int(configs, "message.timestamp.after.max.ms", 3_600_000),
+        compression=_CODEC_OF.get(configs.get("compression.type", "producer")),
         compacts="compact" in cleanup,
-        # Until compaction comes, a compacted topic keeps everything (store.md).
+        # Until compaction comes, a compacted topic keeps everything.
         deletes="delete" in cleanup and "compact" not in cleanup,
-        retention_ms=int(configs.get("retention.ms", options.log_retention_ms)),
-        retention_bytes=int(configs.get("retention.bytes", options.log_retention_bytes)),
+        allows_delete_records="delete" in cleanup,
+        retention_ms=_stored_int(configs, "retention.ms", options.log_retention_ms),
+        retention_bytes=_stored_int(configs, "retention.bytes", options.log_retention_bytes),
     )
+
+
+def _stored(configs: Mapping[str, str], name: str, default: str) -> str:
+    """A stored value if this version would accept it."""
+    if (value := configs.get(name)) is None:
+        return default
+    try:
+        return TOPIC_CONFIGS[name].check(value)
+    except KafkaError:
+        return default
+
+
+def _stored_int(configs: Mapping[str, str], name: str, default: int) -> int:
+    return int(_stored(configs, name, str(default)))
+
+
+def check_new_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """The configs of a new topic as they are stored; INVALID_CONFIG if one is not right."""
+    checked = {name: check_config(name, value) for name, value in configs.items()}
+    check_together(checked)
+    return checked
+
+
+def check_config(name: str, value: str) -> str:
+    """One value as it is stored; INVALID_CONFIG if the name or the value is not right."""
+    row = TOPIC_CONFIGS.get(name)
+    if row is None:
+        raise invalid_config(f"Unknown topic config name: {name}")
+    if row.is_read_only:
+        raise invalid_config(f"{name} is read-only.")
+    checked = row.check(value)
+    if name == "remote.storage.enable" and checked == "true":
+        raise invalid_config(_NO_LAKE)
+    if name == FORMAT and checked == "stream":
+        raise invalid_config(_NO_STREAM)
+    return checked
+
+
+def check_together(configs: Mapping[str, str]) -> None:
+    """Raises INVALID_CONFIG where two configs contradict each other."""
+    shortest = _stored_int(configs, "min.compaction.lag.ms", 0)
+    longest = _stored_int(configs, "max.compaction.lag.ms", INT64_MAX)
+    if shortest > longest:
+        raise invalid_config(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+
+
+def check_changed_configs(topic: Topic, changes: Mapping[str, str | None], others: Mapping[str, str]) -> dict[str, str]:
+    """A topic's configs after a change; None takes one back to its default, `others` are those that stay."""
+    result = dict(others)
+    for name, value in changes.items():
+        if value is None:
+            result.pop(name, None)
+        elif name == TOPIC_ID and value == topic.ulid:
+            continue  # what DescribeConfigs showed, sent back
+        else:
+            result[name] = check_config(name, value)
+    if result.get(FORMAT, "log") != topic.configs.get(FORMAT, "log"):
+        raise invalid_config(_FORMAT_IS_FIXED)
+    check_together(result)
+    return result
+
+
+def is_list(name: str) -> bool:
+    """Whether a config holds several values, to which one can be added."""
+    return name in TOPIC_CONFIGS and TOPIC_CONFIGS[name].type is ConfigType.LIST
+
+
+def default_of(row: TopicConfig, options: BrokerOptions) -> str:
+    """What a topic that does not set it gets."""
+    return str(getattr(options, row.option)) if row.option else row.default
+
+
+def describe_configs(
+    configs: Mapping[str, str], options: BrokerOptions, topic_id: str = "", only: Iterable[str] | None = None
+) -> list[ConfigValue]:
+    """All configs of a topic, or those that were asked for, in the order of their names."""
+    names = sorted(TOPIC_CONFIGS.keys() if only is None else TOPIC_CONFIGS.keys() & set(only))
+    return [_describe(TOPIC_CONFIGS[name], configs, options, topic_id) for name in names]
+
+
+def _describe(row: TopicConfig, configs: Mapping[str, str], options: BrokerOptions, topic_id: str) -> ConfigValue:
+    if row.name == TOPIC_ID:
+        return ConfigValue(row, topic_id, ConfigSource.DEFAULT_CONFIG, [])
+    default = default_of(row, options)
+    synonyms = []
+    if row.name in configs:
+        synonyms.append((row.name, _stored(configs, row.name, default), ConfigSource.TOPIC_CONFIG))
+    if default != row.default:
+        synonyms.append((row.synonym, default, ConfigSource.STATIC_BROKER_CONFIG))
+    if row.synonym:
+        synonyms.append((row.synonym, row.default, ConfigSource.DEFAULT_CONFIG))
+    if not synonyms:
+        return ConfigValue(row, default, ConfigSource.DEFAULT_CONFIG, [])
+    _, value, source = synonyms[0]
+    return ConfigValue(row, value, source, synonyms)

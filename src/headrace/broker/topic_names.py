@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -15,7 +16,7 @@ def check_topic_name(name: str) -> None:
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
-        reason = "'.' or '..' is not allowed"
+        reason = f"'{name}' is not allowed"
     elif len(name) > _LONGEST:
         reason = f"the length of '{name}' is longer than the max allowed length {_LONGEST}"
     elif not _LEGAL.fullmatch(name):
@@ -25,9 +26,11 @@ def check_topic_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def check_collision(name: str, existing: set[str]) -> None:
+def check_collision(name: str, existing: Iterable[str]) -> None:
     """Kafka refuses names that differ in '.' and '_' only: their metrics would be one."""
     folded = name.replace(".", "_")
+    if "_" not in folded:
+        return
     for other in existing:
         if other != name and other.replace(".", "_") == folded:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

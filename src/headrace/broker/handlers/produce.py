@@ -10,6 +10,7 @@ import asyncio
 
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call, CloseConnection
+from headrace.broker.recompression import recompress
 from headrace.broker.topic_configs import TopicPolicy
 from headrace.store.catalogue import Topic
 from headrace.store.partition import Partition
@@ -88,10 +89,13 @@ async def _append(
     policy = broker.policy(topic)
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= _ZSTD_SINCE)
     header = _set_time(broker, policy, data.records, header, answer)
+    records = data.records
+    if policy.compression is not None:
+        records, header = recompress(records, header, policy.compression, policy.max_message_bytes)
     if policy.compacts:
-        check_records(data.records, keys_required=True)
+        check_records(records, keys_required=True)
     timeout_ms = min(max(request.timeout_ms, 0), broker.options.store_wait_ms)
-    return answer, partition, partition.writer.submit(data.records, header, timeout_ms / 1000)
+    return answer, partition, partition.writer.submit(records, header, timeout_ms / 1000)
 
 
 def _set_time(

@@ -1,0 +1,62 @@
+"""CreatePartitions: more partitions for a topic, never fewer."""
+
+from __future__ import annotations
+
+from headrace.broker.administration import change_topic, duplicates, look_again
+from headrace.broker.broker import Broker
+from headrace.broker.creation import check_partition_count, check_replicas
+from headrace.broker.dispatch import Call
+from headrace.store.catalogue import Topic
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    await look_again(call.broker)
+    repeated = duplicates(asked.name for asked in request.topics)
+    response = CreatePartitionsResponse()
+    for asked in {asked.name: asked for asked in request.topics}.values():
+        result = CreatePartitionsTopicResult(name=asked.name)
+        response.results.append(result)
+        try:
+            if asked.name in repeated:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            await _create(call.broker, asked, request.validate_only)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message or error.code.name
+    return response
+
+
+async def _create(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> None:
+    async def change(topic: Topic) -> None:
+        _check(broker, topic, asked)
+        if not validate_only:
+            await broker.store.catalogue.add_partitions(topic, asked.count)
+
+    await change_topic(broker, asked.name, change)
+
+
+def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
+    present = topic.partitions
+    if asked.count == present:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if asked.count < present:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {present} partition(s); {asked.count} would not be an increase.",
+        )
+    added = asked.count - present
+    if asked.assignments is not None:
+        if len(asked.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(asked.assignments)} assignment(s) "
+                "were specified.",
+            )
+        check_replicas(broker, (assignment.broker_ids for assignment in asked.assignments))
+    check_partition_count(broker, asked.count, added)

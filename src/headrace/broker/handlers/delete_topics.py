@@ -1,0 +1,64 @@
+"""DeleteTopics: by name or by id. A deleted topic is forgotten at once, so that its long polls end."""
+
+from __future__ import annotations
+
+from headrace.broker.administration import duplicates, look_again
+from headrace.broker.broker import Broker
+from headrace.broker.dispatch import Call
+from headrace.store.catalogue import Topic
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headrace.wire.schema import ZERO_UUID
+
+_IDS_SINCE = 6
+_DISABLED_SINCE = 3
+
+
+async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = request.topics if call.version >= _IDS_SINCE else [DeleteTopicState(name) for name in request.topic_names]
+    repeated = duplicates(_identity(state) for state in asked)
+    await look_again(call.broker)
+    response = DeleteTopicsResponse()
+    for state in {_identity(state): state for state in asked}.values():
+        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        response.responses.append(result)
+        try:
+            topic = await _find(call, state, _identity(state) in repeated)
+            result.name, result.topic_id = topic.name, topic.uuid
+            await _delete(call.broker, topic)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message or error.code.name
+    return response
+
+
+def _identity(state: DeleteTopicState) -> tuple[str | None, bytes]:
+    return state.name, state.topic_id
+
+
+async def _find(call: Call, state: DeleteTopicState, is_repeated: bool) -> Topic:
+    """The topic to delete; the error that Kafka gives for one that cannot be."""
+    by_id = state.topic_id != ZERO_UUID
+    if not call.broker.options.delete_topics_enabled:
+        if call.version < _DISABLED_SINCE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic deletion is disabled.")
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+    if state.name is None and not by_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if state.name is not None and by_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if is_repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if by_id else 'name'}.")
+    return await call.broker.find_topic(state.name or "", state.topic_id, by_id=by_id)
+
+
+async def _delete(broker: Broker, topic: Topic) -> None:
+    try:
+        await broker.store.catalogue.delete(topic)
+    finally:
+        if topic.uuid not in broker.store.catalogue.by_uuid:
+            broker.store.forget(topic)
