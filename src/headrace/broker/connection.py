@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.dispatch import CloseConnection
+from headrace.broker.flow import AnswerRoom
 from headrace.wire.apis import FETCH, PRODUCE
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.frame import RequestHeader, read_request_header
@@ -58,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.peer_host = "?"
         self.last_active = server.loop.time()
+        self.submitting = asyncio.Lock()
+        """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._head = b""
@@ -67,6 +70,9 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[tuple[RequestHeader, bytearray]] = deque()
         self._slots: deque[_Slot] = deque()
         self._pauses: set[str] = set()
+        self._unsent_bytes = 0
+        self._arrived_bytes = 0
+        self._was_held_up = False
         self._closing = False
 
     # -- the transport's calls ----------------------------------------------------------------------------------
@@ -93,15 +99,13 @@ class Connection(asyncio.BufferedProtocol):
             budget.give(len(self._frame))
             self._frame = None
         budget.forget(self)
+        self._count_unsent(0)
         for slot in self._slots:
             if slot.header.api_key == FETCH:
                 slot.cancel()
         self._advance()
-        self._forget_if_done()
-
-    def _forget_if_done(self) -> None:
-        if self._transport is None and self.is_idle:
-            self._server.forget(self)
+        if self.is_idle:
+            self._rest()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -114,6 +118,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._server.loop.time()
+        self._arrived_bytes += nbytes
         if self._frame is not None:
             self._filled += nbytes
             self._grow_or_finish()
@@ -121,11 +126,10 @@ class Connection(asyncio.BufferedProtocol):
             size = len(self._head) + nbytes
             self._head = b""
             self._split(self._server.receive_buffer[:size])
-        if self._server.budget.is_spent:
-            self.pause("budget")
-            if self._server.budget.may_grow(self):
-                self.resume("budget")
         self._advance()
+        if self._server.budget.is_spent and not self.is_idle:
+            self._server.budget.wait(self)
+            self.pause("budget")
 
     def eof_received(self) -> bool:
         return False
@@ -134,6 +138,9 @@ class Connection(asyncio.BufferedProtocol):
         self.pause("writing")
 
     def resume_writing(self) -> None:
+        self.last_active = self._server.loop.time()
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
         self.resume("writing")
         self._advance()
 
@@ -199,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             self._grow_or_finish()
 
     def _whole(self, frame: bytearray) -> None:
-        self._server.budget.frame_is_whole(self)
+        self._server.budget.frame_is_whole(self, len(frame))
         try:
             self._backlog.append((read_request_header(frame), frame))
         except DecodeError as error:
@@ -256,20 +263,56 @@ class Connection(asyncio.BufferedProtocol):
         """Sends the answers that are due: those before which none is missing."""
         while self._slots and self._slots[0].done:
             slot = self._slots.popleft()
-            if slot.pieces and self._transport is not None:
+            if slot.pieces and self._transport is not None and not self._transport.is_closing():
                 if len(slot.pieces) == 1:
                     self._transport.write(slot.pieces[0])
                 else:
                     self._transport.writelines(slot.pieces)
         self.last_active = self._server.loop.time()
-        if self._server.is_stopping and self.is_idle:
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+        if self.is_idle:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Everything is answered."""
+        if self._transport is None:
+            self._server.forget(self)
+        elif self._server.is_stopping:
             self.close("")
-        self._forget_if_done()
+        elif "budget" in self._pauses and not self._needs_room:
+            self._server.budget.stop_waiting(self)
+            self.resume("budget")
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._server.answer_room.take(size_bytes - self._unsent_bytes)
+        self._unsent_bytes = size_bytes
+
+    @property
+    def answer_room(self) -> AnswerRoom:
+        """The bytes that answers may hold, this client's and everybody's."""
+        return self._server.answer_room
 
     @property
     def is_idle(self) -> bool:
         """Nothing asked that is not answered."""
         return not self._slots and not self._backlog
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Nothing is being worked on: it is the client's turn to ask, to send the rest, or to read."""
+        return not self._slots
+
+    @property
+    def _needs_room(self) -> bool:
+        """Whether a frame is arriving whose buffer is full."""
+        return self._frame is not None and self._filled == len(self._frame)
+
+    def is_slow(self, least_bytes: int) -> bool:
+        """Whether a frame is arriving and, although nothing held it up, less came than that since the last call."""
+        arrived, self._arrived_bytes = self._arrived_bytes, 0
+        was_held_up, self._was_held_up = self._was_held_up, bool(self._pauses)
+        return self._frame is not None and not was_held_up and arrived < least_bytes
 
     # -- pausing and closing ------------------------------------------------------------------------------------
 
@@ -277,6 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
         self._pauses.add(reason)
+        self._was_held_up = True
 
     def resume(self, reason: str) -> None:
         if reason in self._pauses:
@@ -291,15 +335,26 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if reason:
             log.warning("connection closed", extra={"peer": self.peer, "why": reason})
+        self._drop_backlog()
         if self._transport is not None:
             self._transport.close()
+
+    def _drop_backlog(self) -> None:
+        for _, frame in self._backlog:
+            self._server.budget.request_done(len(frame))
+        self._backlog.clear()
+
+    def close_idle(self) -> None:
+        """Closes a connection that was silent for long; what its client does not read is dropped."""
+        if self._unsent_bytes or self._backlog or self._closing:
+            self.abort()
+        else:
+            self.close("")
 
     def abort(self) -> None:
         """Closes at once and drops what is under way."""
         self._closing = True
-        for _, frame in self._backlog:
-            self._server.budget.request_done(len(frame))
-        self._backlog.clear()
+        self._drop_backlog()
         for slot in self._slots:
             slot.cancel()
         if self._transport is not None:

@@ -1,8 +1,13 @@
-"""Flow control: one budget of bytes for all requests under way.
+"""Flow control: how many bytes requests and answers may hold, over all connections.
 
-A connection that finds the budget spent stops reading until others are done; TCP makes its client wait. Frames that
-are still arriving hold budget too, so a danger remains: all of it held by frames that cannot finish. Then one
-connection at a time may overdraw. So the memory of requests is at most the budget and one frame.
+A connection that finds the budget of requests spent stops reading until others are done; TCP makes its client wait.
+Two dangers are kept out. Frames that are still arriving hold budget too, so all of it may be held by frames that
+cannot finish: then one connection at a time may overdraw. And a small request must get through whatever large ones
+do: a connection with nothing under way may always read the beginning of its next one. So the memory of requests is at
+most the budget, one frame, and a receive buffer for each connection.
+
+Answers are counted while they are read and until they have left, for a client that does not read them keeps them
+here. When the room is used up a Fetch returns only the least that it has to.
 """
 
 from __future__ import annotations
@@ -23,53 +28,90 @@ class ByteBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self.requests = 0
-        """Whole requests that hold a part and will give it back by themselves."""
+        self.arriving_bytes = 0
+        self.whole_bytes = 0
+        """Held by whole requests, which give it back by themselves."""
         self._overdrawn_by: Waiter | None = None
         self._waiters: deque[Waiter] = deque()
 
     @property
     def is_spent(self) -> bool:
-        return self.used_bytes >= self.limit_bytes
+        return self.arriving_bytes + self.whole_bytes >= self.limit_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for a part."""
+        return bool(self._waiters)
 
     def may_grow(self, who: Waiter) -> bool:
         """Whether a frame that is arriving may take more; if not, `who` is called back."""
         if not self.is_spent or self._overdrawn_by is who:
             return True
-        if self.requests == 0 and self._overdrawn_by is None:
+        if self._may_overdraw:
             self._overdrawn_by = who
             return True
-        if who not in self._waiters:
-            self._waiters.append(who)
+        self.wait(who)
         return False
 
+    def wait(self, who: Waiter) -> None:
+        """`who` is called back when there is room."""
+        if who not in self._waiters:
+            self._waiters.append(who)
+
+    def stop_waiting(self, who: Waiter) -> None:
+        if who in self._waiters:
+            self._waiters.remove(who)
+
     def take(self, size_bytes: int) -> None:
-        self.used_bytes += size_bytes
+        """A part for a frame that arrives."""
+        self.arriving_bytes += size_bytes
 
     def give(self, size_bytes: int) -> None:
-        """Returns a part, and lets those who wait ask again."""
-        self.used_bytes -= size_bytes
+        """The part of a frame that will not arrive."""
+        self.arriving_bytes -= size_bytes
         self._wake()
 
-    def frame_is_whole(self, who: Waiter) -> None:
+    def frame_is_whole(self, who: Waiter, size_bytes: int) -> None:
         """A frame has arrived: it is a request now."""
-        self.requests += 1
+        self.arriving_bytes -= size_bytes
+        self.whole_bytes += size_bytes
         if self._overdrawn_by is who:
             self._overdrawn_by = None
 
     def request_done(self, size_bytes: int) -> None:
-        self.requests -= 1
-        self.give(size_bytes)
+        self.whole_bytes -= size_bytes
+        self._wake()
 
     def forget(self, who: Waiter) -> None:
         """A connection is gone."""
         if self._overdrawn_by is who:
             self._overdrawn_by = None
-        if who in self._waiters:
-            self._waiters.remove(who)
+        self.stop_waiting(who)
         self._wake()
 
+    @property
+    def _may_overdraw(self) -> bool:
+        """Waiting for requests to finish would not help: frames that are still arriving hold all of it."""
+        return self._overdrawn_by is None and self.arriving_bytes >= self.limit_bytes
+
     def _wake(self) -> None:
-        while self._waiters and (not self.is_spent or (self.requests == 0 and self._overdrawn_by is None)):
+        while self._waiters and (not self.is_spent or self._may_overdraw):
             self._waiters.popleft().budget_freed()
+
+
+class AnswerRoom:
+    """The bytes that answers may hold from being read to having left."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.limit_bytes - self.used_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+
+    def give(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatch
-from headrace.broker.flow import ByteBudget
+from headrace.broker.flow import AnswerRoom, ByteBudget
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _RECEIVE_BUFFER_BYTES = 256 << 10
 _IDLE_CHECK_S = 1.0
+_PACE_CHECK_S = 2.0
+_SLOWEST_BYTES_PER_S = 64 << 10
 _BACKLOG = 1024
 
 
@@ -32,27 +34,28 @@ class Server:
         self.options = broker.options
         self.loop = asyncio.get_running_loop()
         self.budget = ByteBudget(self.options.request_budget_bytes)
+        self.answer_room = AnswerRoom(self.options.request_budget_bytes)
         self.dispatch = Dispatch(broker)
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
         self.is_stopping = False
         self.failures = 0
         self.connections: set[Connection] = set()
         self._listener: asyncio.Server | None = None
-        self._idle_check: asyncio.Task[None] | None = None
+        self._checks: list[asyncio.Task[None]] = []
         self._all_gone = asyncio.Event()
 
     async def start(self, listener: socket.socket) -> None:
         """Serves on a socket that is bound already."""
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=_BACKLOG)
-        self._idle_check = self.loop.create_task(self._close_idle())
+        self._checks = [self.loop.create_task(self._close_idle()), self.loop.create_task(self._close_slow())]
 
     async def stop(self) -> None:
         """Stops accepting, finishes what is under way, closes."""
         self.is_stopping = True
         if self._listener is not None:
             self._listener.close()
-        if self._idle_check is not None:
-            self._idle_check.cancel()
+        for check in self._checks:
+            check.cancel()
         for connection in list(self.connections):
             if connection.is_idle:
                 connection.close("")
@@ -88,5 +91,15 @@ class Server:
             await asyncio.sleep(min(_IDLE_CHECK_S, limit_s))
             horizon = self.loop.time() - limit_s
             for connection in list(self.connections):
-                if connection.is_idle and connection.last_active < horizon:
-                    connection.close("")
+                if connection.is_waited_for and connection.last_active < horizon:
+                    connection.close_idle()
+
+    async def _close_slow(self) -> None:
+        """While somebody waits for the budget, a frame that holds a part of it has to keep arriving."""
+        while True:
+            was_wanted = self.budget.is_wanted
+            await asyncio.sleep(_PACE_CHECK_S)
+            for connection in list(self.connections):
+                is_slow = connection.is_slow(int(_PACE_CHECK_S * _SLOWEST_BYTES_PER_S))
+                if is_slow and was_wanted and self.budget.is_wanted:
+                    connection.close("its request came too slowly while others waited for memory")

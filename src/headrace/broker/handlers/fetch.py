@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_by
 from headrace.broker.leader_epochs import check_leader_epoch
@@ -33,7 +32,7 @@ async def handle(call: Call, request: FetchRequest) -> FetchResponse:
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
     wanted = list(session.wanted.values() if session else wanted_by(request))
-    fetch = _Fetch(call.broker, request, wanted, by_id=call.version >= _IDS_SINCE)
+    fetch = _Fetch(call, request, wanted)
     results = await fetch.until_enough()
     return _response(session, request, results)
 
@@ -59,12 +58,13 @@ def _response(session: Session | None, request: FetchRequest, results: list[Resu
 class _Fetch:
     """One request on its way: passes over its partitions until there is enough, or the time is over."""
 
-    def __init__(self, broker: Broker, request: FetchRequest, wanted: list[Wanted], *, by_id: bool) -> None:
-        self._broker = broker
+    def __init__(self, call: Call, request: FetchRequest, wanted: list[Wanted]) -> None:
+        self._broker = call.broker
+        self._room = call.connection.answer_room
         self._wanted = wanted
-        self._by_id = by_id
+        self._by_id = call.version >= _IDS_SINCE
         self._min_bytes = request.min_bytes
-        self._max_bytes = min(max(request.max_bytes, 0), broker.options.fetch_max_bytes)
+        self._max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
         self._deadline = asyncio.get_running_loop().time() + max(request.max_wait_ms, 0) / 1000
         self._partitions: dict[int, Partition] = {}
 
@@ -80,13 +80,13 @@ class _Fetch:
 
     async def _pass(self) -> list[Result]:
         """Reads each partition once: from memory where that is possible, the rest from Redis side by side."""
-        left = self._max_bytes
+        most = left = min(self._max_bytes, self._room.left_bytes)
         results: list[Result | None] = []
         uncached: list[int] = []
         for place, wanted in enumerate(self._wanted):
             try:
                 partition = await self._open(place, wanted)
-                taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == self._max_bytes)
+                taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == most)
             except KafkaError as error:
                 results.append((wanted, _refused(wanted, error.code), 0))
                 continue
@@ -97,12 +97,16 @@ class _Fetch:
                 left -= taken.size_bytes
                 results.append((wanted, _found(wanted, partition, taken), taken.size_bytes))
         if uncached:
-            await self._read_uncached(uncached, left, results)
+            held_bytes = max(0, min(left, sum(self._wanted[place].max_bytes for place in uncached)))
+            self._room.take(held_bytes)
+            try:
+                await self._read_uncached(uncached, left, left == most, results)
+            finally:
+                self._room.give(held_bytes)
         return [result for result in results if result is not None]
 
-    async def _read_uncached(self, places: list[int], left: int, results: list[Result | None]) -> None:
+    async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Result | None]) -> None:
         reads = []
-        first = left == self._max_bytes
         for place in places:
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:

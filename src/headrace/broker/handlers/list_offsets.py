@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.broker.leader_epochs import check_leader_epoch
-from headrace.store.catalogue import Topic
 from headrace.store.partition import Partition
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets import (
@@ -15,6 +14,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from headrace.wire.schema import ZERO_UUID
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -26,16 +26,14 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
     for asked in request.topics:
         answers = ListOffsetsTopicResponse(name=asked.name)
         response.topics.append(answers)
-        topic = await call.broker.store.catalogue.find(asked.name)
         for partition in asked.partitions:
-            answers.partitions.append(await _answer(call, topic, partition))
+            answers.partitions.append(await _answer(call, asked.name, partition))
     return response
 
 
-async def _answer(call: Call, topic: Topic | None, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     try:
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        topic = await call.broker.find_topic(name, ZERO_UUID, by_id=False)
         partition = await call.broker.led_partition(topic, asked.partition_index)
         await partition.confirm()
         check_leader_epoch(partition, asked.current_leader_epoch)

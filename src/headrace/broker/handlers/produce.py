@@ -35,8 +35,25 @@ Waiting = tuple[PartitionProduceResponse, Partition, "asyncio.Future[Appended]"]
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    waiting: list[Waiting] = []
     response = ProduceResponse()
+    async with call.connection.submitting:
+        waiting = await _submit(call, request, response)
+    for answer, partition, appended in waiting:
+        try:
+            answer.base_offset = (await appended).base_offset
+            answer.log_start_offset = partition.log_start
+        except KafkaError as error:
+            answer.log_append_time_ms = _NO_TIME
+            _refuse(answer, error.code, error.message)
+    if request.acks == 0:
+        _close_on_error(response)
+        return None
+    return response
+
+
+async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse) -> list[Waiting]:
+    """Hands each batch to its partition, or refuses it; the batches whose outcome is to come."""
+    waiting: list[Waiting] = []
     for data in request.topic_data:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(answers)
@@ -52,17 +69,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
                 _refuse(answer, error.code, error.message)
             except BatchError as error:
                 _refuse(answer, error.error_code, str(error))
-    for answer, partition, appended in waiting:
-        try:
-            answer.base_offset = (await appended).base_offset
-            answer.log_start_offset = partition.log_start
-        except KafkaError as error:
-            answer.log_append_time_ms = _NO_TIME
-            _refuse(answer, error.code, error.message)
-    if request.acks == 0:
-        _close_on_error(response)
-        return None
-    return response
+    return waiting
 
 
 async def _topic(call: Call, request: ProduceRequest, name: str, uuid: bytes) -> tuple[Topic | None, KafkaError]:
