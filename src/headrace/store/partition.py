@@ -269,7 +269,12 @@ def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] |
     for pos, header in batches.iter_headers(entry.data):
         if header.max_timestamp < timestamp or header.next_offset <= log_start:
             continue
-        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length]):
+        try:
+            records = decode_batch(memoryview(entry.data)[pos : pos + header.length])
+        except batches.BatchError:
+            # Records are not looked into when they are produced. Nonsense has no time, and hides nobody else's.
+            continue
+        for record in records:
             if record.timestamp >= timestamp and record.offset >= log_start:
                 return record.offset, record.timestamp
     return None
