@@ -15,6 +15,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 from headrace.client.connection import Connection
+from headrace.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.wire.messages.produce import (
@@ -46,6 +52,16 @@ def metadata(connection: Connection, *topics: str) -> MetadataResponse:
     """Asks for topics by name, which also creates them where that is switched on."""
     request = MetadataRequest([MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=True)
     return connection.send_for(request, MetadataResponse, 12)
+
+
+def create_topic(
+    connection: Connection, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    """Makes a topic that auto-creation would make otherwise."""
+    rows: list[CreatableTopicConfig] = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
+    request = CreateTopicsRequest([CreatableTopic(topic, partitions, 1, [], rows)], 5_000)
+    (result,) = connection.send_for(request, CreateTopicsResponse, 7).topics
+    assert result.error_code == 0, result.error_message
 
 
 def batch_of(*values: bytes | None, timestamp: int = 1_700_000_000_000) -> bytes:
