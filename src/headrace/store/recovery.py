@@ -91,13 +91,11 @@ async def _read_on(partition: Partition, covered: int) -> None:
 def _lost_end(partition: Partition, covered: int, has_meta: bool) -> int:
     """An end for a log that is not there: behind every offset that it can have given out."""
     index = partition.index
-    trace = max(covered, partition.floor, partition.log_start, index.offsets[-1] if len(index) else 0)
-    if trace > 0 or partition.leader_epoch > 0:
-        trace += _LOST_END_MARGIN
-    if not has_meta:
-        age_ms = partition.store.now_ms() - partition.topic.created_ms
-        trace = max(trace, age_ms * _MOST_RECORDS_PER_MS)
-    return trace
+    if has_meta and (len(index) or covered or partition.floor):
+        traces = (covered, partition.floor, partition.log_start, index.offsets[-1] if len(index) else 0)
+        return max(traces) + _LOST_END_MARGIN
+    age_ms = partition.store.now_ms() - partition.topic.created_ms
+    return max(age_ms, 1) * _MOST_RECORDS_PER_MS
 
 
 # -- every other look -----------------------------------------------------------------------------------------------

@@ -185,11 +185,9 @@ class RedisLink:
                 self._up.clear()
                 self._why_away = self._wire.why_closed
                 log.warning("redis is away", extra={"link": self.name, "why": self._why_away})
-                if self._loop_time() - since > _SHORT_LIFE_S:
-                    pause_s = _RECONNECT_FIRST_S
-                else:
+                pause_s = _RECONNECT_FIRST_S
+                if self._loop_time() - since < _SHORT_LIFE_S:
                     await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
             try:
                 await self._connect()
             except StoreError as error:

@@ -101,14 +101,18 @@ class Writer:
         if not self._partition.is_confirmed:
             self._recover()
             return
-        self._send_next()
+        self._send_next(just_looked=False)
 
-    def _send_next(self) -> None:
-        flight = self._join()
+    def _send_next(self, just_looked: bool) -> None:
+        flight = self._join(just_looked)
         if flight is not None:
             self._send(flight)
+        elif self._queue:
+            # The first batch is about to be answered with an error: not from memory alone.
+            self._partition.doubt()
+            self._recover()
 
-    def _join(self) -> _Flight | None:
+    def _join(self, just_looked: bool) -> _Flight | None:
         """Takes batches off the queue, checked from the start and stamped with their offsets."""
         partition = self._partition
         offset, size = partition.end, 0
@@ -122,7 +126,7 @@ class Writer:
                 continue
             if taken and size + len(first.batch) > limit:
                 break
-            if first.header.producer_id >= 0 and not self._check_producer(first, pending):
+            if first.header.producer_id >= 0 and not self._check_producer(first, pending, just_looked):
                 if self._queue and self._queue[0] is first:
                     break
                 continue
@@ -137,10 +141,11 @@ class Writer:
         token = f"{self._name}{next(self._numbers):x}".encode()
         return _Flight(Entry(partition.end, offset, data, token), taken)
 
-    def _check_producer(self, first: _Pending, pending: dict[int, tuple[int, int]]) -> bool:
+    def _check_producer(self, first: _Pending, pending: dict[int, tuple[int, int]], just_looked: bool) -> bool:
         """Whether the batch may be appended; a repeated or wrong one is answered and leaves the queue.
 
-        If the verdict depends on a batch of the entry being joined, it waits in the queue until that one is in the log.
+        If the verdict depends on a batch of the entry being joined, it waits in the queue until that one is in the
+        log; if it is an error, until the log was looked at: another writer may have taken the batch before this one.
         """
         header, producers = first.header, self._partition.producers
         if (known := producers.find_duplicate(header)) is not None:
@@ -150,7 +155,7 @@ class Writer:
         try:
             producers.check(header, pending)
         except KafkaError as error:
-            if header.producer_id in pending:
+            if header.producer_id in pending or not just_looked:
                 return False
             self._queue.popleft()
             _fail(first, error)
@@ -265,7 +270,7 @@ class Writer:
             for pending in flight.pendings:
                 pending.sent = False
             self._queue.extendleft(reversed(flight.pendings))
-        self._send_next()
+        self._send_next(just_looked=True)
 
     def _stamped_again(self, flight: _Flight) -> _Flight:
         """The entry with the leader epoch of now: the same bytes, unless the store lost records meanwhile."""

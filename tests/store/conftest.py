@@ -1,0 +1,84 @@
+"""Real servers and stores for the tests of the store: each test has its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+import uvloop
+
+from headrace.store.address import parse_address
+from headrace.store.nodes import Node
+from headrace.store.partition import Partition
+from headrace.store.store import Store, StoreOptions
+from tests.store.proxy import Proxy
+from tests.store.servers import Valkey
+
+OpenStore = Callable[..., Awaitable[Store]]
+StartValkey = Callable[..., Valkey]
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that the broker runs on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def start_valkey() -> Iterator[StartValkey]:
+    """Servers with options of one's own."""
+    started: list[Valkey] = []
+
+    def start(**options: object) -> Valkey:
+        started.append(Valkey(**options))  # type: ignore[arg-type]
+        return started[-1].start()
+
+    yield start
+    for server in started:
+        server.end()
+
+
+@pytest.fixture
+def valkey(start_valkey: StartValkey) -> Valkey:
+    """A server that keeps what it acknowledged."""
+    return start_valkey()
+
+
+@pytest.fixture
+async def proxy(valkey: Valkey) -> AsyncIterator[Proxy]:
+    """A way to the server that can be cut."""
+    proxy = await Proxy(str(valkey.home / "p"), valkey.socket).start()
+    yield proxy
+    await proxy.stop()
+
+
+@pytest.fixture
+async def open_store(valkey: Valkey) -> AsyncIterator[OpenStore]:
+    """Stores as brokers open them; each has a node id of its own unless told otherwise."""
+    opened: list[Store] = []
+
+    async def open_one(*, node_id: int | None = None, port: int = 0, url: str = "", **options: object) -> Store:
+        node_id = len(opened) if node_id is None else node_id
+        store = Store(
+            parse_address(url or valkey.url),
+            Node(node_id, "127.0.0.1", port or 9092 + node_id),
+            StoreOptions(**options),  # type: ignore[arg-type]
+        )
+        await store.start()
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_store: OpenStore) -> Store:
+    return await open_store()
+
+
+@pytest.fixture
+async def partition(store: Store) -> Partition:
+    """Partition 0 of a topic `orders` with one partition."""
+    return await store.partition(await store.catalogue.create("orders", 1, {}), 0)

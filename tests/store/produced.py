@@ -1,0 +1,120 @@
+"""Batches as producers send them, and the log as a reader of the raw stream finds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from headrace.store.entries import Taken
+from headrace.store.partition import Partition
+from headrace.store.store import Store
+from headrace.store.writer import Appended
+from headrace.wire.batch import BatchHeader, check_produced, iter_headers
+from headrace.wire.records import Record, decode_batch, encode_batch
+from tests.store.servers import Valkey
+
+MAX_BATCH_BYTES = 64 << 20
+TIMEOUT_S = 20.0
+
+
+def batch(
+    values: Sequence[bytes],
+    *,
+    producer: int = -1,
+    epoch: int = 0,
+    sequence: int = -1,
+    timestamps: Sequence[int] | None = None,
+) -> tuple[memoryview, BatchHeader]:
+    """A batch, and its header as the broker checked it."""
+    times = timestamps or [1000] * len(values)
+    records = [Record(at, time, None, value, []) for at, (value, time) in enumerate(zip(values, times, strict=True))]
+    data = encode_batch(
+        records,
+        producer_id=producer,
+        producer_epoch=epoch if producer >= 0 else -1,
+        base_sequence=sequence if producer >= 0 else -1,
+    )
+    view = memoryview(bytearray(data))
+    return view, check_produced(view, MAX_BATCH_BYTES)
+
+
+def produce(
+    partition: Partition,
+    *values: bytes,
+    producer: int = -1,
+    epoch: int = 0,
+    sequence: int = -1,
+    timestamps: Sequence[int] | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> asyncio.Future[Appended]:
+    """Hands one batch to the writer."""
+    data, header = batch(values, producer=producer, epoch=epoch, sequence=sequence, timestamps=timestamps)
+    return partition.writer.submit(data, header, timeout_s)
+
+
+class Stored(NamedTuple):
+    """A record as it is in the log."""
+
+    offset: int
+    value: bytes | None
+    timestamp: int
+    leader_epoch: int
+
+
+def stored_entries(valkey: Valkey, partition: Partition) -> list[tuple[int, bytes]]:
+    """Base and bytes of each entry of the stream."""
+    with valkey.client() as client:
+        rows = client.xrange(partition.keys.log)
+    return [(int(identity.split(b"-")[0]), fields[b"b"]) for identity, fields in rows]
+
+
+def stored(valkey: Valkey, partition: Partition) -> list[Stored]:
+    """All records of the stream, by asking the server and nobody else; each entry's id is its first offset."""
+    records: list[Stored] = []
+    for base, data in stored_entries(valkey, partition):
+        found = records_of(data)
+        assert found[0].offset == base
+        records += found
+    return records
+
+
+def records_of(data: bytes | memoryview) -> list[Stored]:
+    """The records of batches that follow one another."""
+    view = memoryview(data)
+    return [
+        Stored(record.offset, record.value, record.timestamp, header.leader_epoch)
+        for pos, header in iter_headers(view)
+        for record in decode_batch(view[pos : pos + header.length])
+    ]
+
+
+def records_in(taken: Taken) -> list[Stored]:
+    """The records of what was read."""
+    return [record for chunk in taken.chunks for record in records_of(memoryview(chunk))]
+
+
+def values(records: Sequence[Stored]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def assert_dense(records: Sequence[Stored], start: int = 0) -> None:
+    """No offset twice, none left out."""
+    assert [record.offset for record in records] == list(range(start, start + len(records)))
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], timeout_s: float = 20.0) -> None:
+    """Waits for a state."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            answer = holds()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.002)
+
+
+async def same_partition(store: Store, partition: Partition) -> Partition:
+    """The partition as another store sees it."""
+    topic = await store.catalogue.find(partition.topic.name)
+    assert topic is not None
+    return await store.partition(topic, partition.number)
