@@ -32,6 +32,7 @@ from headrace.groups.events import (
     Load,
     OffsetDeleteCheck,
     Request,
+    Resume,
     RetentionCheck,
     Sync,
     TimerFired,
@@ -287,6 +288,9 @@ class Driver:
 
     def unload(self) -> None:
         self.decide(Unload())
+
+    def resume(self) -> None:
+        self.decide(Resume())
 
     def check_retention(self, last_commit_ms: int | None = None) -> None:
         self.decide(RetentionCheck(last_commit_ms))

@@ -266,6 +266,43 @@ class TestFailedStore:
         assert driver.joined(waiting).error == 0
 
 
+class TestResume:
+    """The coordinator could not answer for a while: nobody is removed for heartbeats and joins that found no one."""
+
+    def test_sessions_start_anew(self) -> None:
+        driver, members = stable_group()
+        driver.advance(SESSION_MS - 1)
+        driver.resume()
+        driver.advance(SESSION_MS - 1)
+        assert [driver.heartbeat(m) for m in members] == [0, 0]
+        assert driver.is_in(State.STABLE)
+
+    def test_the_time_to_join_again_starts_anew(self) -> None:
+        driver, (leader, _) = stable_group()
+        driver.join(leader)
+        driver.advance(1)
+        driver.resume()
+        assert driver.timers.armed()[JOIN_TIMER] == driver.now_ms + REBALANCE_MS
+
+    def test_the_time_to_sync_starts_anew(self) -> None:
+        driver, _ = group_in(State.COMPLETING_REBALANCE)
+        driver.advance(1)
+        driver.resume()
+        assert driver.timers.armed()[SYNC_TIMER] == driver.now_ms + REBALANCE_MS
+
+    def test_a_parked_member_has_no_session_to_start(self) -> None:
+        driver, (leader, _) = stable_group()
+        driver.join(leader)
+        driver.resume()
+        assert session_timer(leader) not in driver.timers.armed()
+
+    def test_it_stores_and_answers_nothing(self) -> None:
+        driver, _ = stable_group()
+        stores = driver.stores
+        driver.resume()
+        assert driver.stores == stores
+
+
 def test_wake_up_is_never_after_the_earliest_deadline() -> None:
     timers = Timers()
     assert timers.wake_ms() is None

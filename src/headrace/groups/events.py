@@ -90,6 +90,10 @@ class Load(msgspec.Struct, frozen=True):
     stored: StoredGroup
 
 
+class Resume(msgspec.Struct, frozen=True):
+    """Requests could not be answered for a while: nobody must pay for heartbeats and joins that found no one."""
+
+
 class Unload(msgspec.Struct, frozen=True):
     """The group is another node's now: whoever waits is told so."""
 
@@ -107,5 +111,6 @@ Event = (
     | TimerFired
     | RetentionCheck
     | Load
+    | Resume
     | Unload
 )

@@ -6,11 +6,14 @@ last leave, a restart and a move to another node, so that other systems can refe
 
 import re
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import count
 
 import msgspec
 
 SLUG_MAX_CHARS = 63
 _FALLBACK_SLUG = "group"
+_COUNTED_TO = 10
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
 
@@ -31,14 +34,19 @@ def slug_of(group_id: str) -> str:
 
 
 def slug_candidates(group_id: str) -> Iterator[str]:
-    """The slug, then the slug with -2, -3, ...: two group ids with one slug stay two groups."""
+    """The slug, then the slug with -2, -3, ...: two group ids with one slug stay two groups.
+
+    From the tenth on the suffix comes from the group id: where thousands share a slug, counting would take too long.
+    """
     slug = slug_of(group_id)
     yield slug
-    number = 2
-    while True:
-        suffix = f"-{number}"
+    for attempt in count(2):
+        suffix = f"-{attempt}" if attempt < _COUNTED_TO else f"-{_digest(f'{attempt}:{group_id}')}"
         yield slug[: SLUG_MAX_CHARS - len(suffix)].rstrip("-") + suffix
-        number += 1
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
 def mint(group_id: str, org: str, ulid: str, slug_taken: Callable[[str], bool]) -> Identity:

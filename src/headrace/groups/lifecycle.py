@@ -1,4 +1,4 @@
-"""The ends of a group's life here: loaded, unloaded, deleted, forgotten.
+"""The ends of a group's life here: loaded, resumed, unloaded, deleted, forgotten.
 
 A restart is a load and nothing else. What was stored last is what the group is:
 
@@ -15,7 +15,7 @@ A restart is a load and nothing else. What was stored last is what the group is:
 
 from headrace.groups import snapshot
 from headrace.groups.answers import DeleteAnswer, JoinAnswer, SyncAnswer
-from headrace.groups.events import Delete, Load, RetentionCheck, Unload
+from headrace.groups.events import Delete, Load, Resume, RetentionCheck, Unload
 from headrace.groups.offsets import retention_ended
 from headrace.groups.rebalance import membership_changed
 from headrace.groups.scene import Decision, Scene, Turn, answered
@@ -37,6 +37,21 @@ def load(group: Group | None, event: Load, scene: Scene) -> Decision:
     if len(loaded.members) > scene.settings.max_size and loaded.state is not State.PREPARING_REBALANCE:
         # The limit was lowered meanwhile: a rebalance lets members commit before some are turned away.
         membership_changed(turn)
+    return turn.decision()
+
+
+def resume(group: Group | None, event: Resume, scene: Scene) -> Decision:
+    """Every time-out that members have to keep starts anew; the initial delay, which nobody has to, goes on."""
+    if group is None or group.state is State.DEAD:
+        return Decision(group)
+    turn = Turn(group.fork(), scene)
+    for member_id in group.members:
+        if not group.is_parked(member_id):
+            turn.renew_session(member_id)
+    if group.unsynced:
+        turn.set_timer(SYNC_TIMER, group.rebalance_timeout_ms())
+    elif group.state is State.PREPARING_REBALANCE and group.initial is None:
+        turn.set_timer(JOIN_TIMER, group.rebalance_timeout_ms())
     return turn.decision()
 
 

@@ -18,7 +18,7 @@ from headrace.groups.expiry import timer_fired
 from headrace.groups.heartbeat import heartbeat
 from headrace.groups.join import join
 from headrace.groups.leave import leave
-from headrace.groups.lifecycle import delete, load, retention_check, unload
+from headrace.groups.lifecycle import delete, load, resume, retention_check, unload
 from headrace.groups.offsets import commit_check, offset_delete_check
 from headrace.groups.scene import Decision, Ids, Scene
 from headrace.groups.settings import GroupSettings
@@ -36,6 +36,7 @@ _HANDLERS: dict[type, Callable[[Group | None, Any, Scene], Decision]] = {
     events.TimerFired: timer_fired,
     events.RetentionCheck: retention_check,
     events.Load: load,
+    events.Resume: resume,
     events.Unload: unload,
 }
 
