@@ -269,19 +269,20 @@ def test_an_older_epoch_is_fenced(producer: IdempotentProducer) -> None:
     assert producer.send(1)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_pipelined_batches_of_one_connection_are_appended_in_their_order(connection: Connection, topic: str) -> None:
-    """Also at first use, when the partition has to be opened: later requests must not overtake the ones that wait."""
-    names = [f"{topic}-{number}" for number in range(20)]
-    metadata(connection, *names)
-    for name in names:
-        producer = IdempotentProducer(connection, name)
-        requests = [produce_request(name, {0: producer.batch(sequence)}) for sequence in range(20)]
-        answers = connection.send_pipelined(requests, 12)
-        offsets = []
-        for answer in answers:
-            assert isinstance(answer, ProduceResponse)
-            offsets.append(answer.responses[0].partition_responses[0].base_offset)
-        assert offsets == list(range(20))
+def test_pipelined_batches_of_one_connection_are_appended_in_their_order(producer: IdempotentProducer) -> None:
+    """Also where a request first waits for a partition that nobody used before: the next must not overtake it."""
+    fresh = [f"{producer.topic}-{number}" for number in range(10)]
+    metadata(producer.connection, *fresh)
+    requests = []
+    for number, name in enumerate(fresh):
+        slow = produce_request(name, {0: GOOD})
+        slow.topic_data += produce_request(producer.topic, {0: producer.batch(2 * number)}).topic_data
+        requests += [slow, produce_request(producer.topic, {0: producer.batch(2 * number + 1)})]
+    offsets = []
+    for answer in producer.connection.send_pipelined(requests, 12):
+        assert isinstance(answer, ProduceResponse)
+        offsets.append(answer.responses[-1].partition_responses[0].base_offset)
+    assert offsets == list(range(20))
 
 
 def test_producer_ids_are_never_given_twice(connection: Connection, topic: str) -> None:
