@@ -1,4 +1,4 @@
-"""What tests with hostile peers share: the good client beside them."""
+"""What tests of the broker share: a good client beside hostile ones, and administrative requests by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.broker.peers import Bystander
+from tests.broker.administrator import Administrator
+from tests.broker.peers import Bystander, connect
 from tests.broker_process import BrokerProcess
 
 
@@ -16,3 +17,10 @@ def bystander(broker: BrokerProcess) -> Iterator[Bystander]:
     """A good client of the shared broker; the test fails if anything disturbs it."""
     with Bystander(broker, f"bystander-{uuid4().hex[:8]}") as found:
         yield found
+
+
+@pytest.fixture
+def administrator(broker: BrokerProcess) -> Iterator[Administrator]:
+    """Administrative requests to the shared broker."""
+    with connect(broker) as connection:
+        yield Administrator(connection)

@@ -1,10 +1,17 @@
-"""What the administrative handlers share: a fresh look at the catalogue, and changes that other nodes cannot undo."""
+"""What the administrative handlers share.
+
+A fresh look at the catalogue, since another node may have changed it a moment ago; changes that go through when
+somebody else changes the same topic; and manners: a request may name a great many things, so they are done one after
+the other with room for other connections between them, and what is said of each is short.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.store.errors import StoreError
@@ -14,9 +21,12 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.store.catalogue import Topic
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
-_ATTEMPTS = 5
+_STEP_ASIDE_S = 0.01
+_LONGEST_MESSAGE = 1_000
+"""Of an error. Older versions have no room for more than 32 KiB, and a client's own words may be that long."""
 
 
 async def look_again(broker: Broker) -> None:
@@ -25,9 +35,21 @@ async def look_again(broker: Broker) -> None:
         await broker.store.catalogue.refresh()
 
 
-def duplicates(items: Iterable[T]) -> set[T]:
+def duplicates(items: Iterable[H]) -> set[H]:
     """Those that occur more than once."""
     return {item for item, times in Counter(items).items() if times > 1}
+
+
+async def in_turn(items: Iterable[T]) -> AsyncIterator[T]:
+    """The parts of a request; other connections' requests get their turn between two of them."""
+    for item in items:
+        yield item
+        await asyncio.sleep(0)
+
+
+def message_of(error: KafkaError) -> str:
+    """What is said of an error, for a person."""
+    return (error.message or error.code.name)[:_LONGEST_MESSAGE]
 
 
 def unknown_topic(name: str) -> KafkaError:
@@ -36,8 +58,9 @@ def unknown_topic(name: str) -> KafkaError:
 
 
 async def change_topic(broker: Broker, name: str, change: Callable[[Topic], Awaitable[None]]) -> None:
-    """Applies a change to the topic as it is now; again, if another node changed it at the same moment."""
-    attempt = 1
+    """Applies a change to the topic as it is now; again, if somebody else changed it at the same moment."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + broker.options.store_wait_ms / 1000
     while True:
         topic = await broker.store.catalogue.find(name)
         if topic is None:
@@ -47,6 +70,7 @@ async def change_topic(broker: Broker, name: str, change: Callable[[Topic], Awai
         except StoreError:
             raise  # away, or the outcome is unknown: the client decides
         except KafkaError as error:
-            if error.code != ErrorCode.REQUEST_TIMED_OUT or attempt == _ATTEMPTS:
+            if error.code != ErrorCode.REQUEST_TIMED_OUT or clock() > deadline:
                 raise
-            attempt += 1
+        # Two that step aside for different times do not meet again.
+        await asyncio.sleep(random.uniform(0, _STEP_ASIDE_S))

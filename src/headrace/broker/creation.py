@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.broker.administration import duplicates
 from headrace.broker.topic_names import check_collision, check_topic_name
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -27,11 +28,14 @@ def check_new_name(broker: Broker, name: str) -> None:
     check_collision(name, topics)
 
 
-def check_new_topic(broker: Broker, name: str, partitions: int) -> None:
-    """Raises what stands in the way of a topic of this name and size."""
+def check_new_topic(broker: Broker, name: str, partitions: int, planned: Sequence[int] = ()) -> None:
+    """Raises what stands in the way of a topic of this name and size.
+
+    `planned` are the sizes of topics that were found good before this one and are not made.
+    """
     check_new_name(broker, name)
-    check_partition_count(broker, partitions, partitions)
-    topics = len(broker.store.catalogue.by_name)
+    check_partition_count(broker, partitions, partitions + sum(planned))
+    topics = len(broker.store.catalogue.by_name) + len(planned)
     if topics >= broker.options.topics_max:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {topics} topics; topics_max allows no more.")
 
@@ -86,8 +90,8 @@ def check_replicas(broker: Broker, assignments: Iterable[list[int]]) -> None:
             reason = "The manual partition assignment includes an empty replica list."
         elif unknown := sorted(set(replicas) - live):
             reason = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
-        elif twice := [node for node in replicas if replicas.count(node) > 1]:
-            reason = f"The manual partition assignment includes the broker {twice[0]} more than once."
+        elif repeated := duplicates(replicas):
+            reason = f"The manual partition assignment includes the broker {min(repeated)} more than once."
         elif len(replicas) != REPLICATION_FACTOR:
             reason = (
                 f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but the store "

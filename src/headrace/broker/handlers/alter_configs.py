@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import look_again
+from headrace.broker.administration import in_turn, look_again, message_of
 from headrace.broker.config_changes import NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.broker.dispatch import Call
 from headrace.broker.topic_config_table import FORMAT
@@ -20,7 +20,7 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
     await look_again(call.broker)
     repeated = repeated_resources(request.resources)
     response = AlterConfigsResponse()
-    for resource in request.resources:
+    async for resource in in_turn(request.resources):
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -29,7 +29,7 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
             check_no_nulls(resource.configs)
             await change_configs(call.broker, resource, repeated, _replacement(resource), request.validate_only)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or error.code.name
+            result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 

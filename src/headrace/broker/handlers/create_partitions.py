@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import change_topic, duplicates, look_again
+from headrace.broker.administration import change_topic, duplicates, in_turn, look_again, message_of
 from headrace.broker.broker import Broker
 from headrace.broker.creation import check_partition_count, check_replicas
 from headrace.broker.dispatch import Call
@@ -20,7 +20,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
     await look_again(call.broker)
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreatePartitionsResponse()
-    for asked in {asked.name: asked for asked in request.topics}.values():
+    async for asked in in_turn({asked.name: asked for asked in request.topics}.values()):
         result = CreatePartitionsTopicResult(name=asked.name)
         response.results.append(result)
         try:
@@ -28,7 +28,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             await _create(call.broker, asked, request.validate_only)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or error.code.name
+            result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 

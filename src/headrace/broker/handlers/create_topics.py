@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, look_again
+from headrace.broker.administration import duplicates, in_turn, look_again, message_of
 from headrace.broker.broker import Broker
 from headrace.broker.creation import (
     DEFAULT,
@@ -33,31 +33,35 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreateTopicsResponse()
     answered = set()
-    for asked in request.topics:
+    planned: list[int] = []
+    async for asked in in_turn(request.topics):
         if asked.name in answered:
             continue
         answered.add(asked.name)
         try:
             if asked.name in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            response.topics.append(await _create(call.broker, asked, request.validate_only))
+            response.topics.append(await _create(call.broker, asked, planned, request.validate_only))
         except KafkaError as error:
             response.topics.append(
-                CreatableTopicResult(
-                    name=asked.name, error_code=error.code, error_message=error.message or error.code.name
-                )
+                CreatableTopicResult(name=asked.name, error_code=error.code, error_message=message_of(error))
             )
     return response
 
 
-async def _create(broker: Broker, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+async def _create(
+    broker: Broker, asked: CreatableTopic, planned: list[int], validate_only: bool
+) -> CreatableTopicResult:
     if asked.name == _INTERNAL:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {_INTERNAL} is prohibited.")
     check_new_name(broker, asked.name)
     configs = _configs(asked)
     partitions = _partitions(broker, asked)
-    check_new_topic(broker, asked.name, partitions)
-    topic = None if validate_only else await broker.store.catalogue.create(asked.name, partitions, configs)
+    check_new_topic(broker, asked.name, partitions, planned)
+    if validate_only:
+        planned.append(partitions)
+        return _result(broker, asked.name, partitions, configs, None)
+    topic = await broker.store.catalogue.create(asked.name, partitions, configs)
     return _result(broker, asked.name, partitions, configs, topic)
 
 

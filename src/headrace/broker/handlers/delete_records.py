@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.broker.administration import in_turn
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.store import trim
@@ -23,7 +24,7 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
     for asked in request.topics:
         answers = DeleteRecordsTopicResult(name=asked.name)
         response.topics.append(answers)
-        for partition in asked.partitions:
+        async for partition in in_turn(asked.partitions):
             result = DeleteRecordsPartitionResult(partition.partition_index, _NO_OFFSET)
             answers.partitions.append(result)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, look_again
+from headrace.broker.administration import duplicates, in_turn, look_again, message_of
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.store.catalogue import Topic
@@ -24,7 +24,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     repeated = duplicates(_identity(state) for state in asked)
     await look_again(call.broker)
     response = DeleteTopicsResponse()
-    for state in {_identity(state): state for state in asked}.values():
+    async for state in in_turn({_identity(state): state for state in asked}.values()):
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         response.responses.append(result)
         try:
@@ -32,7 +32,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             result.name, result.topic_id = topic.name, topic.uuid
             await _delete(call.broker, topic)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or error.code.name
+            result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.broker.administration import look_again, unknown_topic
+from headrace.broker.administration import in_turn, look_again, message_of, unknown_topic
 from headrace.broker.broker import Broker
 from headrace.broker.broker_configs import BrokerConfigValue, describe_broker
 from headrace.broker.config_changes import ResourceType
@@ -27,7 +27,9 @@ from headrace.wire.messages.describe_configs import (
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     await look_again(call.broker)
     response = DescribeConfigsResponse()
-    for resource in request.resources:
+    # Asked for many times, a resource is described once: an answer is a hundred times the size of its question.
+    asked = {(r.resource_type, r.resource_name, *sorted(r.configuration_keys or ())): r for r in request.resources}
+    async for resource in in_turn(asked.values()):
         result = DescribeConfigsResult(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -35,7 +37,7 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
         try:
             result.configs = await _describe(call.broker, resource)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or error.code.name
+            result.error_code, result.error_message = error.code, message_of(error)
         for config in result.configs:
             if not request.include_synonyms:
                 config.synonyms = []

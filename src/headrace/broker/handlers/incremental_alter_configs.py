@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from headrace.broker.administration import look_again
+from headrace.broker.administration import in_turn, look_again, message_of
 from headrace.broker.broker import Broker
 from headrace.broker.config_changes import NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.broker.config_keys import invalid_config
@@ -35,7 +35,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
     await look_again(call.broker)
     repeated = repeated_resources(request.resources)
     response = IncrementalAlterConfigsResponse()
-    for resource in request.resources:
+    async for resource in in_turn(request.resources):
         result = AlterConfigsResourceResponse(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
@@ -45,7 +45,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
             increments = _increments(call.broker, resource)
             await change_configs(call.broker, resource, repeated, increments, request.validate_only)
         except KafkaError as error:
-            result.error_code, result.error_message = error.code, error.message or error.code.name
+            result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 
