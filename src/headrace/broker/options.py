@@ -12,7 +12,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 9092
     frame_limit_bytes: int = 100 << 20
     request_budget_bytes: int = 256 << 20
-    request_elements_max: int = 1_000_000
+    request_elements_max: int = 100_000
     connections_max: int = 1_000
     connections_idle_ms: int = 600_000
     pipeline_max: int = 64

@@ -68,7 +68,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     request_budget_bytes: Annotated[
         int, _says("Memory for all requests under way; reading pauses above.", 1 << 10, MAX_INT64)
     ] = 256 << 20
-    request_elements_max: Annotated[int, _says("Most array elements in one request.", 1_000, MAX_INT32)] = 1_000_000
+    request_elements_max: Annotated[int, _says("Most array elements in one request.", 1_000, MAX_INT32)] = 100_000
     connections_max: Annotated[int, _says("Most connections at a time.", 1, 1_000_000)] = 1_000
     connections_idle_ms: Annotated[
         int, _says("A connection without a request for this long is closed.", 1_000, MAX_INT64)
@@ -113,7 +113,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 64 << 10
     snapshot_interval_bytes: Annotated[
         int, _says("Log between two snapshots of the idempotent producers.", 1 << 20, MAX_INT64)
-    ] = 64 << 20
+    ] = 8 << 20
     tail_cache_bytes: Annotated[
         int, _says("Memory for the newest batches, from which consumers at the end are served.", 0, MAX_INT64)
     ] = 64 << 20
