@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 
 import click
@@ -10,6 +12,12 @@ from headrace import __version__
 
 COMMANDS = {
     "serve": "Serve a broker until SIGTERM.",
+    "topics": "Create, list, describe, alter and delete topics.",
+    "produce": "Send records to a topic.",
+    "consume": "Read the records of a topic.",
+    "groups": "List, describe, reset and delete consumer groups.",
+    "config": "Show every setting and where its value comes from.",
+    "doctor": "Check this machine, Redis and a running broker.",
 }
 
 
@@ -29,8 +37,25 @@ class _LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read our output has enough, as `head` does. Python would complain again when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
-    """A Kafka-protocol broker whose log lives in Redis Streams."""
+    """A Kafka-protocol broker whose log lives in Redis Streams.
+
+    \b
+    Examples:
+      headrace serve                          a broker on 127.0.0.1:9092
+      headrace topics create orders -p 3      a topic
+      headrace produce orders hello world     two records
+      headrace consume orders --follow        read them, and what comes
+      headrace doctor                         what is missing on this machine
+    """

@@ -40,6 +40,15 @@ def show_time(time_ms: int) -> str:
     return _show(time_ms, _SHOWN_TIMES)
 
 
+def show_approximate_size(size_bytes: int) -> str:
+    """`1.4 MiB`: for reading, not for use as a setting."""
+    for name, unit in _SHOWN_SIZES:
+        if size_bytes >= unit:
+            amount = size_bytes / unit
+            return f"{amount:.1f} {name}" if amount < 100 else f"{amount:,.0f} {name}"
+    return f"{size_bytes} B"
+
+
 def _parse(text: str, units: dict[str, int]) -> int | None:
     text = text.strip()
     if re.fullmatch(r"-?[0-9][0-9_]*", text):

@@ -16,8 +16,8 @@ from headrace.cli.settings_layers import CONFIG_VARIABLE, SettingsError, load
 Result = TypeVar("Result")
 
 
-def setting_options(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give a command `--config` and the flags of these settings (without names: of all).
+def setting_options(*names: str, hidden: bool = False) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Give a command `--config` and the flags of these settings (without names: of all), `hidden` from its help or not.
 
     The command is called with `loaded`, the settings in force; a bad setting ends it with its sentence.
     """
@@ -35,7 +35,7 @@ def setting_options(*names: str) -> Callable[[Callable[..., Result]], Callable[.
 
         decorated: Callable[..., Result] = with_settings
         for setting in reversed(chosen):
-            decorated = _option(setting)(decorated)
+            decorated = _option(setting, hidden)(decorated)
         return click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -45,12 +45,12 @@ def setting_options(*names: str) -> Callable[[Callable[..., Result]], Callable[.
     return decorate
 
 
-def _option(setting: Setting) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def _option(setting: Setting, hidden: bool) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     default = setting.show(setting.default)
     note = f"{setting.variable}; default {default}" if default else setting.variable
     text = f"{setting.description}  [{note}]"
     if setting.kind is Kind.SWITCH:
         flags = f"{setting.flag}/--no-{setting.flag[2:]}"
-        return click.option(flags, setting.name, default=None, help=text)
+        return click.option(flags, setting.name, default=None, help=text, hidden=hidden)
     metavar = "|".join(setting.choices) if setting.choices else setting.kind.value
-    return click.option(setting.flag, setting.name, default=None, metavar=metavar, help=text)
+    return click.option(setting.flag, setting.name, default=None, metavar=metavar, help=text, hidden=hidden)

@@ -19,6 +19,8 @@ from headrace.cli.settings import MAX_INT32, SETTINGS, Kind, Setting, Settings
 
 PREFIX = "HEADRACE_"
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
+BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
+"""Where commands find a broker; no setting of a broker's own."""
 DEFAULT = "default"
 _ALL = "`headrace serve --help` lists all"
 
@@ -100,7 +102,9 @@ def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     known = {setting.variable: name for name, setting in SETTINGS.items()}
     for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE or _SERVICE_LINK.fullmatch(variable):
+        if not variable.startswith(PREFIX) or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable in (CONFIG_VARIABLE, BOOTSTRAP_VARIABLE):
             continue
         if variable == "HEADRACE_PORT" and _SERVICE_ADDRESS.match(value):
             continue
@@ -213,6 +217,7 @@ def split_address(text: str) -> tuple[str, int] | None:
 def without_password(url: str) -> str:
     """The URL as it may be shown and logged."""
     try:
+        url = re.sub(r"(?<=[?&]password=)[^&#]*", "***", url)
         parts = urlsplit(url)
         if parts.password is None:
             return url

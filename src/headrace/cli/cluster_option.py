@@ -1,0 +1,86 @@
+"""`--bootstrap`: how commands find a broker, and what they say when they do not.
+
+Whatever the client raises becomes one sentence here, so that no command has to think of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from headrace.cli.settings_layers import BOOTSTRAP_VARIABLE
+from headrace.client import BrokerUnreachable, Cluster, UnsupportedApi
+from headrace.wire.errors import ErrorCode, KafkaError
+
+Result = TypeVar("Result")
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S = 10.0
+
+_SENTENCES = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has active members; stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members; stop them first",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is outside of what the partition holds",
+    ErrorCode.MESSAGE_TOO_LARGE: "the record is larger than the topic's max.message.bytes",
+    ErrorCode.TOPIC_DELETION_DISABLED: "the broker does not let clients delete topics (delete_topics_enabled)",
+}
+
+
+def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a command `--bootstrap` and `--timeout`; it is called with `cluster`, and its errors are sentences."""
+
+    @click.option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=DEFAULT_BOOTSTRAP,
+        envvar=BOOTSTRAP_VARIABLE,
+        help=f"Any broker of the cluster, several with commas.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
+    )
+    @click.option(
+        "--timeout",
+        "timeout_s",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0.1, max=3600),
+        default=DEFAULT_TIMEOUT_S,
+        help=f"Longest wait for the cluster to do something.  [default {DEFAULT_TIMEOUT_S:g}]",
+    )
+    @functools.wraps(command)
+    def with_cluster(*args: Any, bootstrap: str, timeout_s: float, **given: Any) -> Result:
+        with open_cluster(bootstrap, timeout_s) as cluster:
+            return command(*args, cluster=cluster, **given)
+
+    return with_cluster
+
+
+@contextlib.contextmanager
+def open_cluster(bootstrap: str, timeout_s: float) -> Iterator[Cluster]:
+    """A cluster whose errors end the command with a sentence."""
+    try:
+        cluster = Cluster(bootstrap, timeout_s, client_id="headrace-cli")
+    except ValueError:
+        raise click.UsageError(f"--bootstrap {bootstrap!r} is not HOST:PORT") from None
+    with cluster:
+        try:
+            yield cluster
+        except (BrokerUnreachable, UnsupportedApi, KafkaError) as error:
+            raise click.ClickException(sentence(error, cluster, bootstrap)) from None
+
+
+def sentence(error: Exception, cluster: Cluster, bootstrap: str) -> str:
+    """What went wrong, for a person."""
+    if isinstance(error, KafkaError):
+        said = error.message or _SENTENCES.get(error.code)
+        return f"{said.rstrip('.')} ({error.code.name})" if said else error.code.name
+    said = str(error).rstrip(".")
+    if not isinstance(error, BrokerUnreachable) or error.request_sent:
+        return said
+    if cluster.nodes:
+        return f"{said}; that is the address which the broker at {bootstrap} tells its clients (its setting advertised)"
+    why = said.rpartition(": ")[2]
+    reason = "" if why == "Connection refused" else f" ({why})"
+    return f"no broker at {bootstrap}{reason}; start one with `make run`, or name another with --bootstrap"

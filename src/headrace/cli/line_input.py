@@ -1,0 +1,34 @@
+"""Lines as they come: whoever types, or pipes in a log that grows, sees each line sent when it is written.
+
+Reading by lines through Python's own buffer could not tell "no more for now" from "no more at all".
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+_READ_BYTES = 1 << 16
+
+
+def lines(descriptor: int) -> Iterator[bytes | None]:
+    """Each line without its end, and None whenever the next read would wait; a last line needs no end."""
+    rest = b""
+    while True:
+        if not _has_more(descriptor):
+            yield None
+        chunk = os.read(descriptor, _READ_BYTES)
+        if not chunk:
+            break
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest.removesuffix(b"\r")
+
+
+def _has_more(descriptor: int) -> bool:
+    """Whether a read returns at once; a file always does."""
+    ready, _, _ = select.select([descriptor], [], [], 0)
+    return bool(ready)

@@ -1,0 +1,129 @@
+"""What commands print: tables for people, JSON for scripts.
+
+A terminal gets a table that rich fits to its width; a pipe or a file gets the same columns as plain text, never cut
+or folded, so that awk and grep see whole lines. What came from a client is shown, not obeyed: control characters in a
+name cannot move the cursor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+Cell = str | int | None
+MISSING = "-"
+
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROL_BUT_LAYOUT = {code: shown for code, shown in _CONTROL.items() if code not in (ord("\n"), ord("\t"))}
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column's heading, whether it holds numbers, and whether it may be folded where room is short."""
+
+    name: str
+    number: bool = False
+    folds: bool = True
+
+
+def text(name: str) -> Column:
+    """A column that folds where room is short."""
+    return Column(name)
+
+
+def number(name: str) -> Column:
+    """A column of numbers, aligned right."""
+    return Column(name, number=True, folds=False)
+
+
+def word(name: str) -> Column:
+    """A column whose cells stay whole: ids that people copy."""
+    return Column(name, folds=False)
+
+
+def print_json(value: Any) -> None:
+    """One value as indented JSON."""
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    """A table with a line of headings."""
+    shown = [[_cell(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, shown)
+    else:
+        _print_plain(columns, shown)
+
+
+def print_facts(title: str, facts: Sequence[tuple[str, Cell]]) -> None:
+    """A title and, below it, names with their values; those without a value are left out."""
+    print(styled(one_line(title), bold=True))
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        if value is not None and value != "":
+            print(f"  {styled(f'{name:<{width}}', dim=True)}  {_cell(value)}")
+
+
+def styled(words: str, *, bold: bool = False, dim: bool = False, colour: str | None = None) -> str:
+    """Words in a style on a terminal that shows styles, plain elsewhere."""
+    import click
+
+    return click.style(words, bold=bold or None, dim=dim or None, fg=colour) if _shows_styles() else words
+
+
+def one_line(words: str) -> str:
+    """Words that stay on their line, whatever a client put into them."""
+    return words.encode(errors="backslashreplace").decode().translate(_CONTROL)
+
+
+def harmless(words: str) -> str:
+    """Words whose lines and tabs are kept and whose other control characters are shown."""
+    return words.encode(errors="backslashreplace").decode().translate(_CONTROL_BUT_LAYOUT)
+
+
+def count_of(amount: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+def _shows_styles() -> bool:
+    import os
+
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _cell(value: Cell) -> str:
+    if value is None or value == "":
+        return MISSING
+    return f"{value:,}" if isinstance(value, int) else one_line(value)
+
+
+def _print_plain(columns: Sequence[Column], rows: list[list[str]]) -> None:
+    lines = [[column.name for column in columns], *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column.number else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _print_rich(columns: Sequence[Column], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
+    for column in columns:
+        table.add_column(
+            column.name,
+            justify="right" if column.number else "left",
+            no_wrap=not column.folds,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(highlight=False).print(table)

@@ -1,0 +1,150 @@
+"""A topic as people look at it: its two ids, where each partition begins and ends, what it weighs, what was set.
+
+Apart from the command because it is put together from several answers of the cluster, and tables and JSON show the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from headrace.client import Admin, Cluster, UnsupportedApi
+from headrace.client.admin import EARLIEST, LATEST, ConfigEntry, TopicInfo
+from headrace.client.cluster import TopicPartition, by_topic
+from headrace.store.identity import kafka_uuid, ulid
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from headrace.wire.schema import ZERO_UUID
+
+SET_FOR_TOPIC = "topic"
+"""The source of a config that was set for the topic itself."""
+
+
+class PartitionView(Struct, frozen=True):
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    start: int
+    end: int
+    size_bytes: int | None
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+
+class TopicView(Struct, frozen=True):
+    name: str
+    id: str
+    topic_id: str
+    partitions: list[PartitionView]
+
+    @property
+    def records(self) -> int:
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def size_bytes(self) -> int | None:
+        sizes = [p.size_bytes for p in self.partitions if p.size_bytes is not None]
+        return sum(sizes) if sizes else None
+
+
+class ConfigView(Struct, frozen=True):
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+
+
+class TopicDetail(TopicView, frozen=True):
+    """A topic with its configs: those that were set for it, or all if asked for."""
+
+    configs: list[ConfigView]
+
+
+class TopicListing(Struct, frozen=True):
+    """A topic in a list."""
+
+    name: str
+    id: str
+    topic_id: str
+    partitions: int
+    records: int
+    size_bytes: int | None
+
+
+def topic_id(bits: bytes) -> str:
+    """`top_<ulid>`: the same bits as Kafka's id; nothing where a broker has none."""
+    return f"top_{ulid(bits)}" if bits != ZERO_UUID else ""
+
+
+def listing(topic: TopicView) -> TopicListing:
+    return TopicListing(topic.name, topic.id, topic.topic_id, len(topic.partitions), topic.records, topic.size_bytes)
+
+
+def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView]:
+    """These topics with the ends of their partitions, asked for in one go."""
+    topics = list(topics)
+    partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions]
+    admin = Admin(cluster)
+    starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST)) if partitions else {}
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    sizes = _sizes(cluster, partitions)
+    return [
+        TopicView(
+            name=topic.name,
+            id=topic_id(topic.topic_id),
+            topic_id=kafka_uuid(topic.topic_id) if topic.topic_id != ZERO_UUID else "",
+            partitions=[
+                PartitionView(
+                    partition=p.index,
+                    leader=p.leader,
+                    leader_epoch=p.leader_epoch,
+                    replicas=p.replicas,
+                    isr=p.isr,
+                    start=starts[topic.name, p.index].offset,
+                    end=ends[topic.name, p.index].offset,
+                    size_bytes=sizes.get((topic.name, p.index)),
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def with_configs(topic: TopicView, configs: list[ConfigView]) -> TopicDetail:
+    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs)
+
+
+def view_configs(entries: Iterable[ConfigEntry], *, everything: bool) -> list[ConfigView]:
+    """The configs that differ from the defaults, or all."""
+    return [
+        ConfigView(entry.name, None if entry.is_sensitive else entry.value, entry.source, entry.read_only)
+        for entry in entries
+        if everything or (entry.source == SET_FOR_TOPIC and not entry.read_only)
+    ]
+
+
+def _sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """What the partitions weigh, where the brokers say so."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        for node_id, led in cluster.by_leader(partitions).items():
+            topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic(led).items()]
+            answer = cluster.node(node_id).send_for(DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
+            for log_dir in answer.results:
+                for topic in log_dir.topics:
+                    for p in topic.partitions:
+                        found[topic.name, p.partition_index] = p.partition_size
+    except (UnsupportedApi, KafkaError):
+        return {}  # sizes are a courtesy; the rest of the answer stands without them
+    return found
