@@ -13,7 +13,6 @@ from typing import Any
 import redis
 
 from headrace.store.embedded_options import find_binary
-from headrace.store.redis import parse_info
 
 _START_TIMEOUT_S = 20.0
 
@@ -109,12 +108,8 @@ class Valkey:
 
     def command_counts(self) -> dict[str, int]:
         """How often each command was run since the last reset."""
-        with self.client() as client:
-            text = client.execute_command("INFO", "commandstats", NEVER_DECODE=True)
-        facts = parse_info(text)
-        return {
-            name.removeprefix("cmdstat_"): int(value.split("calls=")[1].split(",")[0]) for name, value in facts.items()
-        }
+        facts = self.ask("INFO", "commandstats")
+        return {name.removeprefix("cmdstat_"): int(fact["calls"]) for name, fact in facts.items()}
 
     def end(self) -> None:
         if self._process is not None:
