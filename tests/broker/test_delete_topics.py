@@ -17,8 +17,8 @@ from headrace.wire.messages.delete_topics import (
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.schema import ZERO_UUID
 from tests.broker.administrator import Administrator, new_topic, versions
-from tests.broker.peers import batch_of, connect, fetch, fetch_request, produce, values_of
-from tests.broker_process import BrokerProcess
+from tests.broker.peers import batch_of, connect, fetch, fetch_request, metadata, produce, values_of
+from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 
 IDS_SINCE, MESSAGES_SINCE = 6, 5
@@ -104,6 +104,24 @@ def test_a_long_poll_ends_when_its_topic_is_deleted(
     with connect(broker, timeout_s=10) as reader:
         reader.ask(fetch_request(topic, {0: 1}, max_wait_ms=60_000, min_bytes=1), FETCH_BY_NAME)
         delete(administrator, 6, topic)
+        answer = reader.receive()
+        assert isinstance(answer, FetchResponse)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_long_poll_ends_when_another_broker_deletes_its_topic(
+    start_broker: StartBroker, start_redis: StartRedis
+) -> None:
+    server = start_redis()
+    brokers = [start_broker(redis=server.url, node_id=number) for number in (0, 1)]
+    with connect(brokers[0]) as one, connect(brokers[1]) as two, connect(brokers[1], timeout_s=10) as reader:
+        wait_until(lambda: len(metadata(one).brokers) == len(metadata(two).brokers) == 2, "the brokers do not meet")
+        Administrator(one).create(new_topic("gone", 16))
+        led = next(p.partition_index for p in metadata(two, "gone").topics[0].partitions if p.leader_id == 1)
+        assert fetch(two, "gone", {led: 0})[led].error_code == 0
+        reader.ask(fetch_request("gone", {led: 0}, max_wait_ms=60_000, min_bytes=1), FETCH_BY_NAME)
+        delete(Administrator(one), 6, "gone")
+        assert Administrator(two).describe("gone").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer = reader.receive()
         assert isinstance(answer, FetchResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
