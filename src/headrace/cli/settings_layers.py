@@ -29,7 +29,6 @@ _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TC
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp)://")
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
-_REDIS_SCHEMES = {"redis", "rediss", "unix"}
 _LEVELS = (
     ("message_max_bytes", "frame_limit_bytes"),
     ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
@@ -182,13 +181,24 @@ def _read_text(setting: Setting, value: Any) -> tuple[Any, str]:
         case "advertised":
             return value if not value or split_address(value) else None, "HOST:PORT, or empty"
         case "redis":
-            good = not value or value.partition("://")[0] in _REDIS_SCHEMES
-            return value if good else None, "a URL such as redis://HOST:6379, rediss:// or unix://, or empty"
+            return value if not value or _is_redis_url(
+                value
+            ) else None, "a URL such as redis://HOST:6379, rediss:// or unix://, or empty"
         case "key_prefix":
             good = re.fullmatch(r"[A-Za-z0-9._:-]+", value) is not None
             return value if good else None, "letters, digits and the signs . _ : -"
         case _:
             return value, ""
+
+
+def _is_redis_url(url: str) -> bool:
+    from headrace.store.address import parse_address  # it needs ssl, and most commands have no URL to read
+
+    try:
+        parse_address(url)
+    except ValueError:
+        return False
+    return True
 
 
 _READERS = {
