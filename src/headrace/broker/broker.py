@@ -37,7 +37,6 @@ class Broker:
 
     def stop(self) -> None:
         """Ends the background work."""
-        self.coordinator.stop()
         if self._retention is not None:
             self._retention.cancel()
 

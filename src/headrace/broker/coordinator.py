@@ -1,8 +1,10 @@
-"""The coordinator: looks after the groups that belong to this node.
+"""The coordinator: the requests about the groups that belong to this node.
 
-`groups/` decides, this module does: one event of a group at a time, stored first, answered then. A group is loaded at
-its first use, or at the start if it is stored, and is taken over with a token that fences the node that had it before.
-Timers run on a clock that never goes back and goes on across restarts.
+A group is loaded at its first use, or at the start if it is stored. A request for a group that is not ours, or while
+our lease is in doubt, is refused before any state is looked at (NOT_COORDINATOR); while Redis is away whatever has to
+be stored is refused so that clients try again (COORDINATOR_NOT_AVAILABLE), and nobody loses its place by it.
+
+Groups that do not exist leave nothing behind: a name is kept only while somebody is being answered about it.
 """
 
 from __future__ import annotations
@@ -11,41 +13,18 @@ import asyncio
 import contextlib
 import logging
 import time
-import uuid
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.groups import (
-    BadSnapshot,
-    Decision,
-    Group,
-    GroupSettings,
-    Machine,
-    State,
-    StoredGroup,
-    Timers,
-    dump,
-    parse,
-)
-from headrace.groups.answers import Answer, CommitAnswer, refusal
+from headrace.broker.group_upkeep import GroupUpkeep
+from headrace.broker.live_group import LiveGroup, Trust
+from headrace.groups import GroupSettings
+from headrace.groups.answers import Answer, CommitAnswer, OffsetDeleteAnswer, refusal
+from headrace.groups.describe import DescribedGroup, describe
 from headrace.groups.errors import ErrorCode as GroupError
-from headrace.groups.events import (
-    CommitCheck,
-    Event,
-    Join,
-    Load,
-    OffsetDeleteCheck,
-    Request,
-    RetentionCheck,
-    TimerFired,
-    Unload,
-)
-from headrace.groups.identity import slug_candidates, slug_of
-from headrace.groups.offsets import expired_topics
-from headrace.groups.snapshot import take
-from headrace.store.errors import StoreError
-from headrace.store.groups import Committed, GroupStore, OwnershipLost, Place
-from headrace.store.identity import new_id, ulid
+from headrace.groups.events import CommitCheck, Event, OffsetDeleteCheck, Request
+from headrace.store.errors import OutcomeUnknown, StoreAway, StoreError
+from headrace.store.groups import Committed, Place
 from headrace.store.mirror import Mirror
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -54,82 +33,63 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_AFTER_EVERY_S = 1.0
-
-
-class _Ids:
-    """Names for the machine; a group's slug was reserved before its join is decided."""
-
-    def __init__(self) -> None:
-        self.reserved_slug = ""
-
-    def unique(self) -> str:
-        return str(uuid.uuid4())
-
-    def ulid(self) -> str:
-        return ulid(new_id())
-
-    def slug_taken(self, slug: str) -> bool:
-        return slug != self.reserved_slug
-
-
-class LiveGroup:
-    """A group that this node looks after: its state, timers and offsets, one event at a time."""
-
-    def __init__(self, group_id: str) -> None:
-        self.id = group_id
-        self.group: Group | None = None
-        self.offsets: dict[Place, Committed] = {}
-        self.timers = Timers()
-        self.token: str | None = None
-        """Ours once we took the group; None while nothing of it is stored."""
-        self.lock = asyncio.Lock()
-        self.alarm: asyncio.TimerHandle | None = None
-        self.alarm_ms = 0
-        self.timeline = 0
-
-    @property
-    def exists(self) -> bool:
-        return self.group is not None and self.group.state is not State.DEAD
+_LOAD_AT_ONCE = 64
 
 
 class Coordinator:
     """The groups of this node."""
 
     def __init__(self, store: Store, settings: GroupSettings, retention_check_ms: int) -> None:
+        self.store = store
+        self.settings = settings
         self.mirror = Mirror(store)
-        self._store = store
-        self._groups: GroupStore = store.groups
-        self._settings = settings
-        self._ids = _Ids()
-        self._machine = Machine(settings, self._ids)
-        self._retention_check_ms = retention_check_ms
-        self._live: dict[str, LiveGroup] = {}
+        self.live: dict[str, LiveGroup] = {}
+        self._loading: dict[str, asyncio.Task[LiveGroup]] = {}
+        self._upkeep = GroupUpkeep(self, retention_check_ms)
         self._wall_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
+        self._told_trouble = ""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Loads the stored groups and looks after them, in the background."""
-        self._spawn(self._look_after())
-        self._spawn(self._retention())
+        self._upkeep.start()
 
     def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for live in self._live.values():
-            if live.alarm is not None:
-                live.alarm.cancel()
+        """Answers whoever is held back and takes no more requests: clients go on with the next coordinator."""
+        self._is_closed = True
+        self.store.spawn(self._release_all())
+
+    async def _release_all(self) -> None:
+        for live in list(self.live.values()):
+            async with live.lock:
+                if not live.is_gone:
+                    live.let_go()
 
     def now_ms(self) -> int:
         """The wall clock as it was at the start, advanced by the monotonic one."""
         return self._wall_ms + time.monotonic_ns() // 1_000_000
 
+    # -- whose groups -------------------------------------------------------------------------------------------
+
+    @property
+    def trust(self) -> Trust:
+        """A look at the store counts until one of these changes."""
+        return Trust(self.store.link.generation, self.store.nodes.term)
+
+    def is_mine(self, group_id: str) -> bool:
+        """Whether the group belongs to this node."""
+        nodes = self.store.nodes
+        return nodes.owner(group_id.encode()).id == nodes.me.id
+
+    def may_decide(self, group_id: str) -> bool:
+        """Whether the group is ours and our lease is beyond doubt."""
+        return not self._is_closed and self.store.nodes.lease_is_valid and self.is_mine(group_id)
+
     def check_owner(self, group_id: str) -> None:
-        """NOT_COORDINATOR unless the group is ours and our lease is beyond doubt."""
-        nodes = self._store.nodes
-        if nodes.owner(group_id.encode()).id != nodes.me.id or not nodes.lease_is_valid:
+        """Raises NOT_COORDINATOR unless we may decide."""
+        if not self.may_decide(group_id):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -138,269 +98,139 @@ class Coordinator:
         """Decides a request and waits for its answer, which may be held back until others have come."""
         future = cast("asyncio.Future[Answer]", request.token)
         try:
-            async with self._locked(request.group_id) as live:
-                if isinstance(request, Join):
-                    await self._reserve_slug(live)
-                await self._decide(live, cast("Event", request))
-        except StoreError as error:
-            return refusal(request, _as_group_error(error))
+            async with self.locked(request.group_id) as live:
+                await live.decide(cast("Event", request))
         except KafkaError as error:
-            return refusal(request, GroupError(error.code))
+            return refusal(request, self._as_group_error(error))
         return await future
 
     async def commit(self, check: CommitCheck, offsets: dict[Place, Committed]) -> GroupError:
         """Stores offsets if the group lets this member commit."""
         try:
-            async with self._locked(check.group_id) as live:
-                future = cast("asyncio.Future[CommitAnswer]", check.token)
-                await self._decide(live, check)
-                error = (await future).error
+            async with self.locked(check.group_id) as live:
+                await live.decide(check)
+                error = cast("asyncio.Future[CommitAnswer]", check.token).result().error
                 if error or not offsets:
                     return error
-                await self._groups.commit(live.id, await self._own(live), offsets)
-                live.offsets.update(offsets)
-        except StoreError as error:
-            return _as_group_error(error)
+                await live.commit(offsets)
+                for place, committed in offsets.items():
+                    self.mirror.committed(check.group_id, place, committed.offset)
+                self._told_trouble = ""
         except KafkaError as error:
-            return GroupError(error.code)
-        for (topic, partition), committed in offsets.items():
-            self.mirror.committed(check.group_id, topic, partition, committed.offset)
+            return self._as_group_error(error)
         return GroupError.NONE
 
-    async def delete_offsets(self, check: OffsetDeleteCheck, places: list[Place]) -> tuple[GroupError, frozenset[str]]:
-        """Forgets offsets of topics that nobody in the group reads; returns the topics that are read."""
-        answer: Any = await self.ask(check)
-        if answer.error:
-            return answer.error, frozenset()
-        async with self._locked(check.group_id) as live:
-            doomed = [place for place in places if place[0] not in answer.subscribed and place in live.offsets]
-            if doomed:
-                await self._groups.delete_offsets(live.id, await self._own(live), doomed)
-                for place in doomed:
-                    live.offsets.pop(place, None)
-        return GroupError.NONE, answer.subscribed
+    async def delete_offsets(self, check: OffsetDeleteCheck, places: Iterable[Place]) -> OffsetDeleteAnswer:
+        """Forgets offsets of topics that nobody in the group reads."""
+        try:
+            async with self.locked(check.group_id) as live:
+                await live.decide(check)
+                answer = cast("asyncio.Future[OffsetDeleteAnswer]", check.token).result()
+                if not answer.error:
+                    await live.forget_offsets(place for place in places if place[0] not in answer.subscribed)
+                return answer
+        except KafkaError as error:
+            return OffsetDeleteAnswer(self._as_group_error(error))
 
     async def find(self, group_id: str) -> LiveGroup:
         """A group for looking at; the caller checks `exists`."""
-        self.check_owner(group_id)
-        return await self._loaded(group_id)
+        try:
+            async with self.locked(group_id) as live:
+                return live
+        except KafkaError as error:
+            raise self._as_coordinator_error(error) from None
 
     async def all(self) -> list[LiveGroup]:
         """The groups of this node, those that were not touched yet included."""
-        mine = [name for name in await self._groups.names() if self._is_mine(name)]
-        return [live for name in mine if (live := await self._loaded(name)).exists]
+        try:
+            return await self.load_all()
+        except KafkaError as error:
+            raise self._as_coordinator_error(error) from None
+
+    async def describe_identity(self, group_id: str) -> DescribedGroup | None:
+        """What Kafka's own APIs have no field for: the lasting id, the locator, the generation."""
+        live = await self.find(group_id)
+        return describe(live.group, group_id, version=0) if live.exists else None
 
     def valid_offset(self, live: LiveGroup, place: Place) -> Committed | None:
         """A committed offset of the topic as it is now, not of one that was deleted."""
         committed = live.offsets.get(place)
-        topic = self._store.catalogue.by_name.get(place[0])
+        topic = self.store.catalogue.by_name.get(place[0])
         return committed if committed is not None and topic is not None and topic.id == committed.topic_id else None
 
+    # -- loading ------------------------------------------------------------------------------------------------
+
     @contextlib.asynccontextmanager
-    async def _locked(self, group_id: str) -> AsyncIterator[LiveGroup]:
-        """The group, with nobody else at it. It may have been dropped while we waited: then it is looked up again."""
+    async def locked(self, group_id: str) -> AsyncIterator[LiveGroup]:
+        """The group, with nobody else at it. It may have gone while we waited: then it is looked up again."""
         while True:
             self.check_owner(group_id)
-            live = await self._loaded(group_id)
+            live = self.live.get(group_id) or await self._load(group_id)
             async with live.lock:
-                if self._live.get(group_id) is live:
-                    yield live
-                    return
-
-    # -- loading and storing ------------------------------------------------------------------------------------
-
-    def _is_mine(self, group_id: str) -> bool:
-        nodes = self._store.nodes
-        return nodes.owner(group_id.encode()).id == nodes.me.id
-
-    async def _loaded(self, group_id: str) -> LiveGroup:
-        live = self._live.get(group_id)
-        if live is None:
-            live = self._live[group_id] = LiveGroup(group_id)
-            live.timeline = self._store.link.timeline
-            async with live.lock:
+                self.check_owner(group_id)
+                if not live.is_gone:
+                    await live.settle()
+                if live.is_gone:
+                    continue
                 try:
-                    if await self._groups.exists(group_id):
-                        await self._take(live)
-                except BaseException:
-                    self._live.pop(group_id, None)
-                    raise
-        elif live.token is None and live.lock.locked():
-            async with live.lock:
-                pass
-        if live.timeline != self._store.link.timeline:
-            await self._restore(live)
-        return live
+                    yield live
+                finally:
+                    if live.is_blank:
+                        live.drop()
+                return
 
-    async def _take(self, live: LiveGroup) -> None:
-        stored = await self._groups.take(live.id)
-        live.token, live.offsets = stored.token, stored.offsets
-        if stored.state is None:
-            return
+    async def _load(self, group_id: str) -> LiveGroup:
+        """Reads a group from the store; everybody who waits for it shares one reading."""
+        task = self._loading.get(group_id)
+        if task is None:
+            task = self._loading[group_id] = asyncio.create_task(self._read(group_id), name=f"load group {group_id}")
+            task.add_done_callback(_retrieve)
+        return await asyncio.shield(task)
+
+    async def _read(self, group_id: str) -> LiveGroup:
+        live = LiveGroup(group_id, self)
         try:
-            await self._decide(live, Load(parse(stored.state)))
-        except BadSnapshot as error:
-            log.error("a stored group cannot be read; its offsets stay", extra={"group": live.id, "why": str(error)})
+            await live.load()
+            self.live[group_id] = live
+            return live
+        finally:
+            del self._loading[group_id]
 
-    async def _own(self, live: LiveGroup) -> str:
-        """Our token, taken at the first write of a group that was not stored before."""
-        if live.token is None:
-            live.token = (await self._groups.take(live.id)).token
-        return live.token
+    async def load_all(self) -> list[LiveGroup]:
+        """Loads every group of this node; StoreError if one cannot be loaded."""
+        names = [name for name in await self.store.groups.names() if self.may_decide(name)]
+        found: list[LiveGroup] = []
+        for at in range(0, len(names), _LOAD_AT_ONCE):
+            found += await asyncio.gather(*(self._settled(name) for name in names[at : at + _LOAD_AT_ONCE]))
+        return [live for live in found if live.exists]
 
-    async def _restore(self, live: LiveGroup) -> None:
-        """The store may have gone back in time: what was acknowledged is written again."""
-        async with live.lock:
-            timeline = self._store.link.timeline
-            if live.timeline == timeline:
-                return
-            if live.token is not None and live.group is not None:
-                stored = await self._groups.take(live.id)
-                live.token = stored.token
-                lost = {place: known for place, known in live.offsets.items() if stored.offsets.get(place) != known}
-                if lost:
-                    await self._groups.commit(live.id, live.token, lost)
-                await self._groups.save(live.id, live.token, dump(take(live.group)))
-            live.timeline = timeline
+    async def _settled(self, group_id: str) -> LiveGroup:
+        async with self.locked(group_id) as live:
+            return live
 
-    async def _reserve_slug(self, live: LiveGroup) -> None:
-        """Before a join mints the group's identity, its slug is made its own."""
-        if live.group is not None and live.group.identity is not None:
-            self._ids.reserved_slug = slug_of(live.id)
-            return
-        self._ids.reserved_slug = await self._groups.reserve_slug(live.id, slug_candidates(live.id))
+    def forget(self, live: LiveGroup) -> None:
+        """Told by a group that it is gone."""
+        if self.live.get(live.id) is live:
+            del self.live[live.id]
 
-    # -- deciding -----------------------------------------------------------------------------------------------
+    # -- trouble ------------------------------------------------------------------------------------------------
 
-    async def _decide(self, live: LiveGroup, event: Event) -> None:
-        """One event: decide, store, adopt, answer. The caller holds the lock."""
-        decision = self._machine.decide(live.group, event, self.now_ms())
-        if decision.store is not None:
-            await self._save(live, decision.store)
-        elif decision.tombstone:
-            await self._bury(live)
-        self._adopt(live, decision)
+    def _as_group_error(self, error: KafkaError) -> GroupError:
+        """A store that is away is a coordinator that is: clients look for it again and retry."""
+        if error.code == ErrorCode.NOT_COORDINATOR:
+            return GroupError.NOT_COORDINATOR
+        if isinstance(error, StoreError) and not isinstance(error, StoreAway | OutcomeUnknown):
+            self._tell(str(error))
+        return GroupError.COORDINATOR_NOT_AVAILABLE
 
-    async def _save(self, live: LiveGroup, stored: StoredGroup) -> None:
-        try:
-            await self._groups.save(live.id, await self._own(live), dump(stored))
-        except OwnershipLost:
-            self._let_go(live)
-            raise
+    def _as_coordinator_error(self, error: KafkaError) -> KafkaError:
+        return KafkaError(ErrorCode(self._as_group_error(error)), error.message or "")
 
-    async def _bury(self, live: LiveGroup) -> None:
-        identity = live.group.identity if live.group else None
-        await self._groups.delete(live.id, await self._own(live), identity.slug if identity else None)
-        await self.mirror.destroy(live.id, list(live.offsets))
-        live.offsets = {}
-        live.token = None
-
-    def _adopt(self, live: LiveGroup, decision: Decision) -> None:
-        live.group = decision.group
-        live.timers.adopt(decision.timers)
-        for token, answer in decision.replies:
-            future = cast("asyncio.Future[Answer]", token)
-            if not future.done():
-                future.set_result(answer)
-        self._set_alarm(live)
-        if not live.exists and live.token is None:
-            live.group = None
-            self._live.pop(live.id, None)
-
-    def _let_go(self, live: LiveGroup) -> None:
-        """The group is another node's now: whoever waits is told so."""
-        self._adopt(live, self._machine.decide(live.group, Unload(), self.now_ms()))
-        if live.alarm is not None:
-            live.alarm.cancel()
-        self._live.pop(live.id, None)
-
-    # -- timers -------------------------------------------------------------------------------------------------
-
-    def _set_alarm(self, live: LiveGroup) -> None:
-        wake_ms = live.timers.wake_ms()
-        if live.alarm is not None:
-            if wake_ms is not None and live.alarm_ms <= wake_ms:
-                return
-            live.alarm.cancel()
-            live.alarm = None
-        if wake_ms is not None:
-            delay_s = max(wake_ms - self.now_ms(), 0) / 1000
-            live.alarm = asyncio.get_running_loop().call_later(delay_s, self._alarm, live)
-            live.alarm_ms = wake_ms
-
-    def _alarm(self, live: LiveGroup) -> None:
-        live.alarm = None
-        self._spawn(self._fire_timers(live))
-
-    async def _fire_timers(self, live: LiveGroup) -> None:
-        async with live.lock:
-            if self._live.get(live.id) is not live:
-                return
-            if not self._is_mine(live.id):
-                self._let_go(live)
-                return
-            try:
-                for key in live.timers.due(self.now_ms()):
-                    await self._decide(live, TimerFired(key))
-            except StoreError as error:
-                log.warning("a group's timer has to wait", extra={"group": live.id, "why": str(error)})
-                loop = asyncio.get_running_loop()
-                live.alarm = loop.call_later(1.0, self._alarm, live)
-                return
-            self._set_alarm(live)
-
-    # -- background ---------------------------------------------------------------------------------------------
-
-    async def _look_after(self) -> None:
-        """Loads what is stored, so that the sessions of members that do not come back end; then, once a second, lets
-        go of groups that went to another node and restores those that a store that went back in time lost."""
-        await self.all()
-        while True:
-            await asyncio.sleep(_LOOK_AFTER_EVERY_S)
-            for live in list(self._live.values()):
-                if not self._is_mine(live.id):
-                    async with live.lock:
-                        self._let_go(live)
-                elif live.timeline != self._store.link.timeline and self._store.link.is_up:
-                    await self._restore(live)
-
-    async def _retention(self) -> None:
-        while True:
-            await asyncio.sleep(self._retention_check_ms / 1000)
-            try:
-                for live in await self.all():
-                    await self._expire(live)
-            except StoreError as error:
-                log.info("retention of offsets has to wait", extra={"why": str(error)})
-
-    async def _expire(self, live: LiveGroup) -> None:
-        async with live.lock:
-            if live.group is None:
-                return
-            commits: dict[str, int] = {}
-            for (topic, _), committed in live.offsets.items():
-                commits[topic] = max(commits.get(topic, 0), committed.commit_ms)
-            old = expired_topics(live.group, commits, self.now_ms(), self._settings)
-            doomed = [place for place in live.offsets if place[0] in old]
-            if doomed:
-                await self._groups.delete_offsets(live.id, await self._own(live), doomed)
-                for place in doomed:
-                    del live.offsets[place]
-            last = max((c.commit_ms for c in live.offsets.values()), default=None)
-            await self._decide(live, RetentionCheck(last))
-
-    def _spawn(self, work: Any) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except StoreError as error:
-                log.warning("work on groups was cut short", extra={"why": str(error)})
-            except Exception:
-                log.exception("work on groups failed")
-
-        task = asyncio.create_task(guarded())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _tell(self, trouble: str) -> None:
+        """Once, not with every commit of every member."""
+        if trouble != self._told_trouble:
+            self._told_trouble = trouble
+            log.error("the store refuses what groups write", extra={"why": trouble})
 
 
 def new_token() -> asyncio.Future[Any]:
@@ -408,13 +238,7 @@ def new_token() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
-def _as_group_error(error: StoreError) -> GroupError:
-    """A store that is away is a coordinator that is: clients look for it again and retry."""
-    if error.code == ErrorCode.NOT_COORDINATOR:
-        return GroupError.NOT_COORDINATOR
-    return GroupError.COORDINATOR_NOT_AVAILABLE
-
-
-def places_of(topics: Iterable[tuple[str, Iterable[int]]]) -> list[Place]:
-    """Topics with their partitions as places."""
-    return [(topic, partition) for topic, partitions in topics for partition in partitions]
+def _retrieve(task: asyncio.Task[LiveGroup]) -> None:
+    """A failure that nobody waits for any more is no unhandled one."""
+    if not task.cancelled():
+        task.exception()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 
 import click
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
 from headrace.broker.server import Server
+from headrace.cli.listening import listen, show_address
 from headrace.cli.logs import set_up_logs
 from headrace.cli.setting_options import setting_options
 from headrace.cli.settings import SETTINGS, Settings
@@ -21,7 +21,7 @@ from headrace.cli.settings_layers import Loaded, split_address
 from headrace.groups import GroupSettings
 from headrace.store.address import parse_address
 from headrace.store.embedded import CannotStart, EmbeddedValkey
-from headrace.store.errors import StoreError
+from headrace.store.errors import StoreAway, StoreError
 from headrace.store.nodes import Node, NodeIdTaken
 from headrace.store.store import Store, StoreOptions, StoreRefused
 
@@ -31,7 +31,17 @@ log = logging.getLogger(__name__)
 @click.command()
 @setting_options(*SETTINGS)
 def serve(loaded: Loaded) -> None:
-    """Serve a broker until SIGTERM."""
+    """Serve a broker until SIGTERM.
+
+    Without --redis it starts a Valkey of its own, whose files are in --data-dir.
+
+    \b
+    Examples:
+      headrace serve
+      headrace serve --port 9192 --data-dir /var/lib/headrace --durability always
+      headrace serve --redis redis://localhost:6379/0
+      headrace serve --host 0.0.0.0 --advertised broker.example.com:9092
+    """
     settings = loaded.settings
     set_up_logs(settings.log_level, settings.log_format)
     try:
@@ -40,6 +50,8 @@ def serve(loaded: Loaded) -> None:
         uvloop.run(_serve(settings))
     except (CannotStart, NodeIdTaken, StoreRefused) as error:
         raise click.ClickException(str(error)) from None
+    except StoreAway as error:
+        raise click.ClickException(f"cannot reach Redis: {error.why}; start it, or name another with --redis") from None
     except StoreError as error:
         raise click.ClickException(f"Redis does not let us in: {error}") from None
 
@@ -49,7 +61,7 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    listener = _bind(settings.host, settings.port)
+    listener = listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -67,18 +79,10 @@ async def _serve(settings: Settings) -> None:
         stack.callback(broker.stop)
         await server.start(listener)
         stack.push_async_callback(server.stop)
-        print(f"headrace ready on {settings.host}:{port}", flush=True)
+        stack.callback(broker.coordinator.stop)  # first of all: a parked join would hold the server up
+        print(f"headrace ready on {show_address(settings.host, port)}", flush=True)
         await stop.wait()
         log.info("stopping")
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """The listening socket, before anything else is started: a port that is taken is the commonest mistake."""
-    try:
-        return socket.create_server((host, port), reuse_port=False, backlog=1024)
-    except OSError as error:
-        hint = f"choose another with --port (make run PORT={port + 1})" if port else "choose another with --host"
-        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}; {hint}") from None
 
 
 async def _start_embedded(settings: Settings, stack: contextlib.AsyncExitStack) -> str:

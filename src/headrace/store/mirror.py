@@ -3,16 +3,21 @@
 It is for people and Redis tools to see (`XINFO GROUPS`), it follows behind the answers, and losing it loses nothing.
 Its position is the id of the last entry wholly below the commit; in this format Redis counts entries, not records, so
 its lag does too.
+
+Commits that come while mirrors are being moved are noted, the newest of each place only, and moved in the next round:
+so a mirror costs Redis a bounded number of commands a second, however often a group commits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.store.entries import base_of, parse_entry
+from headrace.store.entries import NO_OFFSET, base_of
 from headrace.store.errors import RedisError
+from headrace.store.groups import Place
 from headrace.store.partition import Partition
 from headrace.wire.errors import KafkaError
 
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_ROUND_S = 0.05
+_COUNTS_ENTRIES_SINCE = 7
+_START = "0-0"
+
 
 def mirror_name(group_id: str) -> str:
     """The Redis group of a Kafka group: never the name of one that Redis code made."""
@@ -28,85 +37,113 @@ def mirror_name(group_id: str) -> str:
 
 
 class Mirror:
-    """Moves the mirrors, the newest commit of each only."""
+    """Moves the mirrors."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._due: dict[tuple[str, str, int], int] = {}
-        self._moving: asyncio.Task[None] | None = None
-        self._counts_entries = True
+        self._due: dict[tuple[str, Place], int] = {}
+        self._is_moving = False
+        self._round_ended = asyncio.Event()
 
-    def committed(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+    def committed(self, group_id: str, place: Place, offset: int) -> None:
         """Notes a commit; the mirror follows soon."""
-        self._due[group_id, topic, partition] = offset
-        if self._moving is None or self._moving.done():
-            self._moving = asyncio.create_task(self._move_all(), name="mirror of groups")
+        self._due[group_id, place] = offset
+        if not self._is_moving:
+            self._is_moving = True
+            self._store.spawn(self._move_all())
 
     async def settled(self) -> None:
         """Returns when every commit noted so far is mirrored."""
-        while self._moving is not None and not self._moving.done():
-            await asyncio.wait([self._moving])
+        while self._is_moving:
+            await self._round_ended.wait()
 
-    async def destroy(self, group_id: str, places: list[tuple[str, int]]) -> None:
-        """Removes the mirrors of a deleted group."""
-        for topic_name, number in places:
-            self._due.pop((group_id, topic_name, number), None)
-            topic = self._store.catalogue.by_name.get(topic_name)
+    async def destroy(self, group_id: str, places: Iterable[Place]) -> None:
+        """Removes mirrors; none of them comes back by a commit that was noted before."""
+        places = list(places)
+        for place in places:
+            self._due.pop((group_id, place), None)
+        if self._is_moving:
+            await self._round_ended.wait()
+        for name, number in places:
+            topic = self._store.catalogue.by_name.get(name)
             if topic is not None:
                 self._store.post("XGROUP", "DESTROY", topic.keys(self._store.keys, number).log, mirror_name(group_id))
 
     async def _move_all(self) -> None:
-        while self._due:
-            (group_id, topic, partition), offset = self._due.popitem()
-            try:
-                await self._move(group_id, topic, partition, offset)
-            except KafkaError as error:
-                log.debug("a mirror was not moved", extra={"group": group_id, "why": str(error)})
-            except Exception:
-                log.exception("a mirror was not moved", extra={"group": group_id})
+        try:
+            while self._due:
+                self._round_ended.clear()
+                due, self._due = self._due, {}
+                for (group_id, place), offset in due.items():
+                    await self._try_to_move(group_id, place, offset)
+                self._round_ended.set()
+                await asyncio.sleep(_ROUND_S)
+        finally:
+            self._is_moving = False
+            self._round_ended.set()
 
-    async def _move(self, group_id: str, topic_name: str, number: int, offset: int) -> None:
-        topic = self._store.catalogue.by_name.get(topic_name)
-        if topic is None or number >= topic.partitions:
+    async def _try_to_move(self, group_id: str, place: Place, offset: int) -> None:
+        try:
+            await self._move(group_id, place, offset)
+        except KafkaError as error:
+            log.debug("a mirror was not moved", extra={"group": group_id, "why": str(error)})
+        except Exception:
+            log.exception("a mirror was not moved", extra={"group": group_id})
+
+    async def _move(self, group_id: str, place: Place, offset: int) -> None:
+        topic = self._store.catalogue.by_name.get(place[0])
+        if topic is None or place[1] >= topic.partitions:
             return
-        partition = await self._store.partition(topic, number)
-        base, entries = await _position(partition, offset)
-        identity = f"{base}-1" if base >= 0 else "0-0"
+        partition = await self._store.partition(topic, place[1])
+        identity, entries = await _position(partition, offset)
         where = (partition.keys.log, mirror_name(group_id), identity)
         counted = ("ENTRIESREAD", entries) if self._counts_entries else ()
         try:
             await self._store.link.call("XGROUP", "SETID", *where, *counted)
         except RedisError as error:
-            if error.kind == "NOGROUP":
-                await self._create(where, counted)
-            elif self._counts_entries and error.kind == "ERR":
-                self._counts_entries = False  # Redis before 7 knows no ENTRIESREAD
-                await self._move(group_id, topic_name, number, offset)
-            else:
+            if error.kind != "NOGROUP":
                 raise
+            await self._create(where, counted)
 
     async def _create(self, where: tuple[str, ...], counted: tuple[str | int, ...]) -> None:
+        """Never with MKSTREAM: a stream that is not there is a partition that was deleted."""
         try:
             await self._store.link.call("XGROUP", "CREATE", *where, *counted)
         except RedisError as error:
             if error.kind != "BUSYGROUP":
                 raise
 
+    @property
+    def _counts_entries(self) -> bool:
+        """Redis before 7 knows no ENTRIESREAD, and shows no lag."""
+        server = self._store.link.server
+        version = server.get("valkey_version") or server.get("redis_version", "0")
+        return int(version.split(".")[0]) >= _COUNTS_ENTRIES_SINCE
 
-async def _position(partition: Partition, offset: int) -> tuple[int, int]:
-    """Base of the last entry wholly below an offset (-1 if none), and how many entries that makes."""
+
+async def _position(partition: Partition, offset: int) -> tuple[str, int]:
+    """The id of the last entry wholly below an offset, and how many entries there were up to it."""
+    if offset > partition.end:
+        partition.doubt()  # another node leads it, and wrote more
+        await partition.confirm()
     if offset >= partition.end:
-        return partition.last_base, partition.index.entries
-    point = partition.index.floor(max(offset - 1, 0))
-    first, entries = (point.offset, point.entries) if point else (0, 0)
-    rows = await partition.store.reads.call("XRANGE", partition.keys.log, f"{first}-0", f"({offset}-0")
-    base = -1
-    for row in rows:
-        entry = parse_entry(row)
-        if entry is None or entry.end > offset:
-            break
-        base, entries = entry.base, entries + 1
-    if base < 0 and first > 0:
-        before = await partition.store.reads.call("XREVRANGE", partition.keys.log, f"({first}-0", "-", "COUNT", 1)
-        base = base_of(before[0]) if before else -1
-    return base, entries
+        return _identity(partition.last_base), partition.index.entries
+    point = partition.index.floor(offset)
+    if point is None:  # nothing is left before it: what is left is yet to be read
+        return _START, partition.index.point(0).entries if len(partition.index) else 0
+    base, count = NO_OFFSET, point.entries
+    async for entries in partition.walk(point.offset, offset):
+        for entry in entries:
+            if entry.end > offset:
+                break
+            base, count = entry.base, count + 1
+    if base == NO_OFFSET:
+        rows = await partition.store.reads.call(
+            "XREVRANGE", partition.keys.log, f"({point.offset}-0", "-", "COUNT", 1
+        )  # fmt: skip
+        base = base_of(rows[0]) if rows else NO_OFFSET
+    return _identity(base), count
+
+
+def _identity(base: int) -> str:
+    return f"{base}-1" if base != NO_OFFSET else _START

@@ -54,10 +54,15 @@ SOURCES = {
         redis.call('HINCRBY', KEYS[1], ARGV[4], 1)
         return 1
     """,
-    # A group belongs to whoever took it last; the writes of anybody else change nothing.
+    # A group belongs to whoever took it last; the writes of anybody else change nothing. The owner's number only rises,
+    # also over a store that went back in time: the one who takes brings the last number that it knows.
     "take_group": """
-        redis.call('HSET', KEYS[1], 'owner', ARGV[1])
-        return redis.call('HGET', KEYS[1], 'state')
+        local before = redis.call('HGET', KEYS[1], 'owner')
+        if not before and ARGV[3] == '0' then return false end
+        local known = tonumber(string.match(before or '', '^%d+') or 0)
+        local owner = string.format('%d.%s', math.max(known, tonumber(ARGV[1])) + 1, ARGV[2])
+        redis.call('HSET', KEYS[1], 'owner', owner)
+        return {owner, before, redis.call('HGET', KEYS[1], 'state'), redis.call('HGETALL', KEYS[2])}
     """,
     "save_group": """
         if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
@@ -78,6 +83,16 @@ SOURCES = {
         if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
         redis.call('DEL', KEYS[1], KEYS[2])
         return 1
+    """,
+    # A slug whose group is gone goes to the next one that asks.
+    "replace_slug": """
+        if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+        return 1
+    """,
+    "free_slug": """
+        if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+        return redis.call('HDEL', KEYS[1], ARGV[1])
     """,
     # A topic is deleted by its id: one of the same name that was made meanwhile stays. Gives the record that it had.
     "delete_topic": """

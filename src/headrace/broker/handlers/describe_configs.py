@@ -67,10 +67,33 @@ async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[D
         case ResourceType.GROUP:
             if not name:
                 raise _bad_request("Group name must not be empty")
-            found = []
+            found = await _identity_of_group(broker, name)
         case unknown:
             raise _bad_request(f"Unexpected resource type {unknown} for resource {name}")
     return [config for config in found if only is None or config.name in only]
+
+
+async def _identity_of_group(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
+    """What Kafka's own answers about groups have no field for; nothing for a group that was never joined."""
+    group = await broker.coordinator.describe_identity(name)
+    if group is None or group.id is None:
+        return []
+    values = {
+        "headrace.group.id": (group.id, "The group's lasting id."),
+        "headrace.group.locator": (group.locator, "The group's resource locator."),
+        "headrace.group.generation": (str(group.generation), "The generation that was handed out last."),
+    }
+    return [
+        DescribeConfigsResourceResult(
+            name=key,
+            value=value,
+            read_only=True,
+            config_source=ConfigSource.DEFAULT_CONFIG,
+            config_type=ConfigType.STRING,
+            documentation=meaning,
+        )
+        for key, (value, meaning) in values.items()
+    ]
 
 
 def _of_topic(config: ConfigValue) -> DescribeConfigsResourceResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.broker import authorized
 from headrace.broker.dispatch import Call
 from headrace.groups.describe import describe
-from headrace.store.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_groups import (
     DescribedGroup,
@@ -25,8 +24,6 @@ async def _describe(call: Call, group_id: str, operations: int) -> DescribedGrou
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     try:
         live = await call.broker.coordinator.find(group_id)
-    except StoreError:
-        return DescribedGroup(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, group_id=group_id)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, group_id=group_id)
     seen = describe(live.group, group_id, call.version)

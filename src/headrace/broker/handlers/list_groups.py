@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from headrace.broker.dispatch import Call
 from headrace.groups.describe import is_listed, listed
-from headrace.store.errors import StoreError
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
         groups = [live.group for live in await call.broker.coordinator.all() if live.group is not None]
-    except StoreError:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
     rows = [listed(group) for group in groups if is_listed(group, request.states_filter, request.types_filter)]
     return ListGroupsResponse(
         groups=[ListedGroup(row.group_id, row.protocol_type, row.state, row.group_type) for row in rows]

@@ -1,4 +1,8 @@
-"""OffsetCommit: positions of a group, stored in one atomic write; a bad partition does not stop the others."""
+"""OffsetCommit: positions of a group, stored in one atomic write; a bad partition does not stop the others.
+
+As in Kafka, a partition that does not exist says so whatever the group says, and a commit of nothing else does not
+reach the group; the group's refusal goes before a partition's metadata that is too long.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from headrace.broker.coordinator import new_token
 from headrace.broker.dispatch import Call
 from headrace.groups.events import CommitCheck
 from headrace.store.catalogue import Topic
+from headrace.store.errors import StoreError
 from headrace.store.groups import Committed, Place
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_commit import (
@@ -22,7 +27,7 @@ _IDS_SINCE = 10
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
     offsets: dict[Place, Committed] = {}
-    accepted: list[OffsetCommitResponsePartition] = []
+    known: list[OffsetCommitResponsePartition] = []
     for asked in request.topics:
         answers = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=[])
         response.topics.append(answers)
@@ -30,11 +35,22 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         for partition in asked.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.partitions.append(answer)
-            answer.error_code = refusal if topic is None else _check(call, topic, partition)
-            if topic is not None and not answer.error_code:
-                accepted.append(answer)
+            if topic is None or not 0 <= partition.partition_index < topic.partitions:
+                answer.error_code = refusal or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            known.append(answer)
+            answer.error_code = _check(call, partition)
+            if not answer.error_code:
                 offsets[topic.name, partition.partition_index] = _committed(call, topic, partition)
-    check = CommitCheck(
+    if known:
+        error = await call.broker.coordinator.commit(_commit_check(call, request), offsets)
+        for answer in known:
+            answer.error_code = error or answer.error_code
+    return response
+
+
+def _commit_check(call: Call, request: OffsetCommitRequest) -> CommitCheck:
+    return CommitCheck(
         token=new_token(),
         group_id=request.group_id,
         version=call.version,
@@ -42,24 +58,18 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
         generation=request.generation_id_or_member_epoch,
         instance_id=request.group_instance_id,
     )
-    error = await call.broker.coordinator.commit(check, offsets)
-    if error:
-        for topic_answers in response.topics:
-            for answer in topic_answers.partitions:
-                answer.error_code = error
-    return response
 
 
 async def _topic(call: Call, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
     try:
         return await call.broker.find_topic(name, topic_id, by_id=call.version >= _IDS_SINCE), ErrorCode.NONE
+    except StoreError:
+        return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
     except KafkaError as error:
         return None, error.code
 
 
-def _check(call: Call, topic: Topic, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    if not 0 <= asked.partition_index < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _check(call: Call, asked: OffsetCommitRequestPartition) -> ErrorCode:
     if len((asked.committed_metadata or "").encode()) > call.broker.options.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

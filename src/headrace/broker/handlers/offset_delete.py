@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.coordinator import new_token, places_of
+from headrace.broker.coordinator import new_token
 from headrace.broker.dispatch import Call
 from headrace.groups.events import OffsetDeleteCheck
 from headrace.store.catalogue import Topic
@@ -22,17 +22,19 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
         token=new_token(), group_id=request.group_id, version=call.version, topics=frozenset(name for name, _ in asked)
     )
     try:
-        error, subscribed = await call.broker.coordinator.delete_offsets(check, places_of(asked))
+        topics = {name: await call.broker.store.catalogue.find(name) for name, _ in asked}
     except StoreError:
         return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if error:
-        return OffsetDeleteResponse(error_code=error)
-    topics = []
+    places = [(name, number) for name, numbers in asked for number in numbers]
+    answer = await call.broker.coordinator.delete_offsets(check, places)
+    if answer.error:
+        return OffsetDeleteResponse(error_code=answer.error)
+    response = OffsetDeleteResponse()
     for name, numbers in asked:
-        topic = await call.broker.store.catalogue.find(name)
-        rows = [OffsetDeleteResponsePartition(number, _code(topic, number, name in subscribed)) for number in numbers]
-        topics.append(OffsetDeleteResponseTopic(name, rows))
-    return OffsetDeleteResponse(topics=topics)
+        codes = [_code(topics[name], number, name in answer.subscribed) for number in numbers]
+        rows = [OffsetDeleteResponsePartition(number, code) for number, code in zip(numbers, codes, strict=True)]
+        response.topics.append(OffsetDeleteResponseTopic(name, rows))
+    return response
 
 
 def _code(topic: Topic | None, number: int, subscribed: bool) -> ErrorCode:

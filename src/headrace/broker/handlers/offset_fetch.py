@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.broker.coordinator import LiveGroup
 from headrace.broker.dispatch import Call
+from headrace.broker.live_group import LiveGroup
 from headrace.store.catalogue import Topic
 from headrace.store.errors import StoreError
 from headrace.store.groups import Committed
@@ -27,6 +27,7 @@ from headrace.wire.messages.offset_fetch import (
 )
 from headrace.wire.schema import ZERO_UUID
 
+_GROUP_ERROR_SINCE = 2
 _MANY_SINCE = 8
 _IDS_SINCE = 10
 _NONE = Committed(-1, -1, "", 0, "")
@@ -47,7 +48,15 @@ async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     found = await _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics))
+    if found.error_code and call.version < _GROUP_ERROR_SINCE:
+        found.topics = _refused(topics or [], found.error_code)
     return OffsetFetchResponse(error_code=found.error_code, topics=[_old_form(topic) for topic in found.topics])
+
+
+def _refused(topics: list[OffsetFetchRequestTopics], error_code: int) -> list[OffsetFetchResponseTopics]:
+    """Version 1 has no place for a group's error but its partitions."""
+    rows = [[_row(number, _NONE, ErrorCode(error_code)) for number in topic.partition_indexes] for topic in topics]
+    return [OffsetFetchResponseTopics(name=topic.name, partitions=r) for topic, r in zip(topics, rows, strict=True)]
 
 
 def _old_form(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
@@ -61,18 +70,16 @@ def _old_form(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
 
 
 async def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     try:
         live = await call.broker.coordinator.find(asked.group_id)
+        topics = asked.topics
+        found = _all(call, live) if topics is None else [await _topic(call, live, topic) for topic in topics]
     except StoreError:
-        answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return answer
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
-        answer.error_code = error.code
-        return answer
-    found = _all(call, live) if asked.topics is None else [await _topic(call, live, topic) for topic in asked.topics]
-    answer.topics = [OffsetFetchResponseTopics(topic.topic_id, topic.name, topic.partitions) for topic in found]
-    return answer
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
+    rows = [OffsetFetchResponseTopics(topic.topic_id, topic.name, topic.partitions) for topic in found]
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)
 
 
 def _all(call: Call, live: LiveGroup) -> Iterable[_Found]:
@@ -92,6 +99,8 @@ async def _topic(call: Call, live: LiveGroup, asked: OffsetFetchRequestTopics) -
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         topic = await call.broker.find_topic(asked.name, asked.topic_id, by_id=by_id)
+    except StoreError:
+        raise
     except KafkaError as error:
         missing = error.code
     rows = []
@@ -104,6 +113,4 @@ async def _topic(call: Call, live: LiveGroup, asked: OffsetFetchRequestTopics) -
 
 
 def _row(number: int, committed: Committed, error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
-    return OffsetFetchResponsePartitions(
-        number, committed.offset, committed.leader_epoch, committed.metadata, error
-    )  # fmt: skip
+    return OffsetFetchResponsePartitions(number, committed.offset, committed.leader_epoch, committed.metadata, error)
