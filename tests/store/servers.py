@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from headrace.store.embedded_options import find_binary
 
@@ -29,8 +31,8 @@ class Valkey:
             "appendonly": "yes" if appendonly else "no",
             "appendfsync": appendfsync,
             "save": "",
-            **{name.replace("_", "-"): value for name, value in options.items()},
         }
+        self.set_options(**options)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,6 +61,10 @@ class Valkey:
                 assert self._process.poll() is None, "the server ended"
                 time.sleep(0.002)
         return self
+
+    def set_options(self, **options: object) -> None:
+        """Options for the next start."""
+        self._options |= {name.replace("_", "-"): value for name, value in options.items()}
 
     def kill(self) -> None:
         """SIGKILL, as a crash does it."""
@@ -96,15 +102,16 @@ class Valkey:
             self.start()
 
     def client(self) -> redis.Redis:
-        return redis.Redis(unix_socket_path=self.socket)
+        return redis.Redis(unix_socket_path=self.socket, retry=Retry(NoBackoff(), 0))
 
     def ask(self, *words: str | int | bytes) -> Any:
         """One command's reply, over a connection of its own."""
         with self.client() as client:
             return client.execute_command(*words)
 
-    def keys(self, pattern: str = "*") -> set[str]:
-        return {key.decode() for key in self.ask("KEYS", pattern)}
+    def keys_with(self, text: str) -> set[str]:
+        """The keys that have this text in their name."""
+        return {key.decode() for key in self.ask("KEYS", f"*{text}*")}
 
     def command_counts(self) -> dict[str, int]:
         """How often each command was run since the last reset."""

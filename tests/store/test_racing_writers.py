@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
+from itertools import pairwise
 
 from headrace.store.partition import Partition
 from headrace.store.writer import Appended
@@ -107,7 +108,7 @@ async def test_two_processes_at_full_speed_share_a_partition(valkey: Valkey, par
     assert {(record.value or b"").decode(): record.offset for record in records} == told
     assert len(records) == 2 * count
     names = [(record.value or b"")[:1] for record in records]
-    assert sum(this != following for this, following in zip(names, names[1:], strict=False)) > 10
+    assert sum(this != following for this, following in pairwise(names)) > 10
 
 
 async def test_a_batch_sent_to_both_writers_is_stored_once(

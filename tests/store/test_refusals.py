@@ -1,0 +1,204 @@
+"""What Redis refuses, the Kafka error that clients get for it, and that it passes by itself when Redis allows it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from headrace.store.errors import KAFKA_ERROR_BY_KIND, OutcomeUnknown, RedisError, StoreAway
+from headrace.store.partition import Partition
+from headrace.store.store import Store, StoreRefused
+from headrace.store.writer import Appended
+from headrace.wire.errors import ErrorCode, KafkaError
+from tests.store.conftest import OpenStore, StartValkey
+from tests.store.produced import produce, stored, until, values
+from tests.store.servers import Valkey
+
+
+async def code_of(partition: Partition, value: bytes = b"x", timeout_s: float = 0.3) -> int:
+    """The error that a produce is answered with."""
+    with pytest.raises(KafkaError) as raised:
+        await produce(partition, value, timeout_s=timeout_s)
+    return raised.value.code
+
+
+def test_every_kind_of_refusal_has_its_error() -> None:
+    codes = {kind: RedisError(f"{kind} some words of Redis").code for kind in KAFKA_ERROR_BY_KIND}
+    assert codes == KAFKA_ERROR_BY_KIND
+    assert RedisError("ERR whatever").code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert StoreAway("").code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert OutcomeUnknown("").code == ErrorCode.REQUEST_TIMED_OUT
+    retriable = {kind for kind, code in codes.items() if code in (56, 19)}
+    assert retriable == codes.keys() - {"NOAUTH", "NOPERM", "WRONGPASS", "WRONGTYPE"}
+
+
+async def test_a_full_memory_refuses_produces_and_takes_them_again_when_there_is_room(
+    valkey: Valkey, store: Store, partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    valkey.ask("CONFIG", "SET", "maxmemory", "1mb")
+    with caplog.at_level(logging.ERROR):
+        for _ in range(5):
+            assert await code_of(partition) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert store.memory_is_full
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    valkey.ask("CONFIG", "SET", "maxmemory", "0")
+    assert await produce(partition, b"x") == Appended(0)
+    await until(lambda: not store.memory_is_full)
+
+
+async def test_the_mark_is_below_the_servers_limit(valkey: Valkey, store: Store) -> None:
+    valkey.ask("SET", "filler", b"x" * (20 << 20))
+    used = int(valkey.ask("INFO", "memory")["used_memory"])
+    valkey.ask("CONFIG", "SET", "maxmemory", used * 100 // 95)
+    await store._look_at_memory()
+    assert store.memory_is_full
+    await store.nodes.renew()
+    await store.link.call("SET", "still", "works")
+    valkey.ask("CONFIG", "SET", "maxmemory", used * 2)
+    await store._look_at_memory()
+    assert not store.memory_is_full
+
+
+async def test_a_server_that_cannot_save_is_a_storage_error(
+    start_valkey: StartValkey, open_store: OpenStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_valkey(appendonly=False, save="3600 1")
+    store = await open_store(url=server.url)
+    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    (server.home / "data" / "dump.rdb" / "in the way").mkdir(parents=True)
+    server.ask("BGSAVE")
+    await until(lambda: server.ask("INFO", "persistence")["rdb_last_bgsave_status"] == "err")
+    with caplog.at_level(logging.ERROR):
+        assert {await code_of(partition) for _ in range(5)} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    assert len([record for record in caplog.records if record.name == "headrace.store.store"]) <= 2
+    server.ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+    assert await produce(partition, b"x") == Appended(0)
+
+
+async def test_a_command_that_the_user_may_not_run_is_an_authorization_error(
+    valkey: Valkey, partition: Partition
+) -> None:
+    valkey.ask("ACL", "SETUSER", "default", "-xadd")
+    assert await code_of(partition) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    valkey.ask("ACL", "SETUSER", "default", "+xadd")
+    assert await produce(partition, b"x") == Appended(0)
+
+
+async def test_without_or_with_a_wrong_password_the_start_says_so(
+    start_valkey: StartValkey, open_store: OpenStore
+) -> None:
+    server = start_valkey(requirepass="secret")
+    for user in ("", ":wrong@"):
+        with pytest.raises(RedisError) as raised:
+            await open_store(url=server.url.replace("unix://", f"unix://{user}"))
+        assert raised.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    store = await open_store(url=server.url.replace("unix://", "unix://:secret@"))
+    assert await store.link.call("PING") == b"PONG"
+
+
+async def test_a_key_of_another_type_is_not_ours_to_mend(valkey: Valkey, partition: Partition) -> None:
+    await produce(partition, b"a")
+    valkey.ask("SET", partition.keys.log, "something else")
+    assert await code_of(partition) == ErrorCode.UNKNOWN_SERVER_ERROR
+    valkey.ask("DEL", partition.keys.log)
+    assert await produce(partition, b"b") == Appended(1)
+    assert values(stored(valkey, partition)) == [b"a", b"b"]
+
+
+async def test_too_few_replicas_is_kafkas_own_error(valkey: Valkey, partition: Partition) -> None:
+    valkey.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+    assert await code_of(partition) == ErrorCode.NOT_ENOUGH_REPLICAS
+    valkey.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+    assert await produce(partition, b"x") == Appended(0)
+
+
+async def test_a_server_that_became_a_replica_is_away_until_it_is_promoted(
+    valkey: Valkey, store: Store, partition: Partition
+) -> None:
+    await produce(partition, b"a")
+    valkey.ask("REPLICAOF", "127.0.0.1", "1")
+    generation = store.link.generation
+    assert await code_of(partition) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+    assert not store.link.is_up
+    assert store.link.generation == generation
+    waiting = produce(partition, b"b")
+    valkey.ask("REPLICAOF", "NO", "ONE")
+    assert await waiting == Appended(1)
+    assert store.link.timeline == 1
+    assert values(stored(valkey, partition)) == [b"a", b"b"]
+
+
+async def test_a_server_that_is_busy_with_a_script_is_waited_for(valkey: Valkey, partition: Partition) -> None:
+    valkey.ask("CONFIG", "SET", "busy-reply-threshold", "1")
+
+    def spin() -> None:
+        with valkey.client() as client, pytest.raises(Exception, match="killed"):
+            client.execute_command("EVAL", "while true do end", 0)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    await until(lambda: "BUSY" in refusal(valkey))
+    waiting = produce(partition, b"x")
+    assert await code_of(partition, b"gives up") in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+    valkey.ask("SCRIPT", "KILL")
+    assert await waiting == Appended(0)
+    thread.join()
+    assert values(stored(valkey, partition)) == [b"x"]
+
+
+def refusal(valkey: Valkey) -> str:
+    try:
+        valkey.ask("GET", "x")
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+async def test_a_server_that_loads_its_log_is_waited_for(valkey: Valkey, store: Store, partition: Partition) -> None:
+    await asyncio.gather(*(produce(partition, b"x" * 1000) for n in range(300)))
+    with valkey.client() as client:  # so many commands that loading them takes a while
+        pipe = client.pipeline(transaction=False)
+        for n in range(10_000):
+            pipe.set("filler", n)
+        pipe.execute()
+    valkey.kill()
+    valkey.set_options(key_load_delay=100)
+    valkey.start(wait=False)
+    await until(lambda: "loading" in store.link._why_away)
+    assert await code_of(partition) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not store.link.is_up
+    assert await produce(partition, b"x") == Appended(300)
+
+
+async def test_a_cluster_without_slots_is_a_storage_error(start_valkey: StartValkey, open_store: OpenStore) -> None:
+    server = start_valkey(cluster_enabled="yes", cluster_config_file="nodes.conf", port=0)
+    with pytest.raises(RedisError) as raised:
+        await open_store(url=server.url)
+    assert (raised.value.kind, raised.value.code) == ("CLUSTERDOWN", ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def test_a_server_that_evicts_is_refused_unless_that_is_accepted(
+    start_valkey: StartValkey, open_store: OpenStore
+) -> None:
+    server = start_valkey(maxmemory="100mb", maxmemory_policy="allkeys-lru")
+    with pytest.raises(StoreRefused, match="allkeys-lru"):
+        await open_store(url=server.url)
+    await open_store(url=server.url, allow_eviction=True)
+
+
+async def test_while_redis_is_away_errors_come_and_it_recovers_by_itself(
+    valkey: Valkey, store: Store, partition: Partition
+) -> None:
+    await produce(partition, b"a")
+    valkey.kill()
+    assert await code_of(partition) in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+    for answer in (partition.confirm(), partition.read(0, 1000, True)):
+        with pytest.raises(KafkaError) as raised:
+            await answer
+        assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    waiting = produce(partition, b"b")
+    valkey.start()
+    assert await waiting == Appended(1)
