@@ -64,8 +64,7 @@ class Stored(NamedTuple):
 
 def stored_entries(valkey: Valkey, partition: Partition) -> list[tuple[int, bytes]]:
     """Base and bytes of each entry of the stream."""
-    with valkey.client() as client:
-        rows = client.xrange(partition.keys.log)
+    rows = valkey.stream(partition.keys.log)
     return [(int(identity.split(b"-")[0]), fields[b"b"]) for identity, fields in rows]
 
 

@@ -109,6 +109,11 @@ class Valkey:
         with self.client() as client:
             return client.execute_command(*words)
 
+    def stream(self, key: str) -> list[Any]:
+        """Ids and fields of a stream."""
+        rows: list[Any] = self.ask("XRANGE", key, "-", "+")
+        return rows
+
     def keys_with(self, text: str) -> set[str]:
         """The keys that have this text in their name."""
         return {key.decode() for key in self.ask("KEYS", f"*{text}*")}

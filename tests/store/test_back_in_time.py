@@ -55,10 +55,10 @@ async def test_entries_that_the_store_lost_are_appended_again_as_they_were(
     await produce_each(partition, 0, 5)
     checkpoint = valkey.checkpoint()
     await produce_each(partition, 5, 20)
-    before = valkey.client().xrange(partition.keys.log)
+    before = valkey.stream(partition.keys.log)
     await go_back(valkey, store, checkpoint)
     assert await produce(partition, b"20", producer=7, sequence=20) == Appended(20)
-    assert valkey.client().xrange(partition.keys.log)[:20] == before
+    assert valkey.stream(partition.keys.log)[:20] == before
     assert_dense(stored(valkey, partition))
     assert store.events == {"restored_entries": 15}
     assert partition.leader_epoch == 0
@@ -201,13 +201,13 @@ async def test_log_start_index_and_producers_come_back(
     for n in range(10, 20):
         await produce(partition, b"%d" % n, producer=7, sequence=n, timestamps=[n * 100_000])
     await trim.delete_before(partition, 15)
-    points = valkey.client().xrange(partition.keys.index)
+    points = valkey.stream(partition.keys.index)
     await go_back(valkey, partition.store, checkpoint)
     await partition.confirm()
     assert int(valkey.ask("HGET", partition.keys.meta, "start")) == 15
-    assert valkey.client().xrange(partition.keys.index)[-len(points) + 1 :] == points[1:]
+    assert valkey.stream(partition.keys.index)[-len(points) + 1 :] == points[1:]
     again = await same_partition(await open_store(), partition)
-    assert (again.log_start, again.end, again.producers.by_id.keys()) == (15, 20, {7})
+    assert (again.log_start, again.end, set(again.producers.by_id)) == (15, 20, {7})
     with pytest.raises(KafkaError) as raised:
         again.check_offset(14)
     assert raised.value.code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -60,7 +60,7 @@ async def test_two_stores_at_full_speed_share_a_partition(
     valkey: Valkey, partition: Partition, open_store: OpenStore
 ) -> None:
     other = await same_partition(await open_store(), partition)
-    told = {}
+    told: dict[bytes | None, int] = {}
     for answers in await asyncio.gather(run(partition, b"a", 400), run(other, b"b", 400)):
         told |= answers
     records = stored(valkey, partition)

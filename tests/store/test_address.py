@@ -1,0 +1,65 @@
+"""Addresses as users write them, and names that never repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.store.address import Address, parse_address
+from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, new_producer_id, ulid
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("redis://localhost", Address(host="localhost")),
+        ("redis://", Address(host="127.0.0.1")),
+        ("redis://h:7000/3", Address(host="h", port=7000, database=3)),
+        ("redis://:p%40ss@h", Address(host="h", password="p@ss")),
+        ("redis://user:pass@h:1", Address(host="h", port=1, username="user", password="pass")),
+        ("rediss://h", Address(host="h", tls=True)),
+        ("rediss://h?ssl_cert_reqs=none", Address(host="h", tls=True, verify=False)),
+        ("rediss://h?ssl_ca_certs=/ca.pem", Address(host="h", tls=True, ca_file="/ca.pem")),
+        ("redis://[::1]:7000", Address(host="::1", port=7000)),
+        ("unix:///run/redis.sock", Address(path="/run/redis.sock")),
+        ("unix:///run/redis.sock?db=2&password=secret", Address(path="/run/redis.sock", database=2, password="secret")),
+        ("unix://:secret@/run/redis.sock", Address(path="/run/redis.sock", password="secret")),
+    ],
+)
+def test_urls_are_read_as_the_common_clients_read_them(url: str, address: Address) -> None:
+    assert parse_address(url) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("localhost:6379", "redis://"),
+        ("http://h", "redis://"),
+        ("unix://", "socket"),
+        ("redis://h:99999", "port"),
+        ("redis://h/first", "database"),
+    ],
+)
+def test_a_wrong_url_is_explained(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_address(url)
+
+
+def test_a_password_is_never_shown() -> None:
+    assert str(parse_address("redis://user:secret@h:7000/3")) == "redis://h:7000/3"
+    assert str(parse_address("unix://:secret@/run/s")) == "unix:///run/s"
+    assert str(parse_address("rediss://:secret@h")) == "rediss://h:6379"
+
+
+def test_ids_sort_by_time_and_keep_their_bits_in_both_spellings() -> None:
+    older, newer = new_id(1000), new_id(1001)
+    assert older < newer
+    assert ulid(older) < ulid(newer)
+    assert len(ulid(older)) == 26
+    assert from_kafka_uuid(kafka_uuid(older)) == older
+    assert len(kafka_uuid(older)) == 22
+
+
+def test_producer_ids_fit_63_bits_and_do_not_repeat() -> None:
+    ids = [new_producer_id() for _ in range(1000)]
+    assert len(set(ids)) == 1000
+    assert all(0 <= one < 1 << 63 for one in ids)

@@ -1,0 +1,90 @@
+"""The tail cache: one bound for all partitions, no hole inside a partition's tail, nothing kept of what is gone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.store.entries import Entry
+from headrace.store.tail import Tail, TailCache
+
+
+def entry(base: int, size: int = 100, records: int = 1) -> Entry:
+    return Entry(base, base + records, b"x" * size, b"")
+
+
+def bases(tail: Tail) -> list[int]:
+    return [one.base for one in tail.since(0)]
+
+
+def test_the_oldest_entry_of_whichever_partition_leaves_first() -> None:
+    cache = TailCache(300)
+    one, other = Tail(cache), Tail(cache)
+    one.add(entry(0))
+    other.add(entry(0))
+    one.add(entry(1))
+    other.add(entry(1))
+    assert (bases(one), bases(other)) == ([1], [0, 1])
+    assert cache.size_bytes == 300
+
+
+def test_a_hole_makes_what_lies_before_it_useless() -> None:
+    cache = TailCache(1000)
+    tail = Tail(cache)
+    tail.add(entry(0))
+    tail.add(entry(5))
+    assert bases(tail) == [5]
+    assert cache.size_bytes == 100
+    assert not tail.holds(0)
+    assert tail.holds(5)
+
+
+def test_an_entry_larger_than_the_bound_is_not_kept() -> None:
+    cache = TailCache(50)
+    tail = Tail(cache)
+    tail.add(entry(0))
+    assert (len(tail), tail.first, tail.last, cache.size_bytes) == (0, None, None, 0)
+
+
+def test_reading_starts_at_the_entry_that_holds_the_offset() -> None:
+    tail = Tail(TailCache(10_000))
+    for base in (0, 3, 6, 9):
+        tail.add(entry(base, records=3))
+    assert [one.base for one in tail.since(7)] == [6, 9]
+    assert [one.base for one in tail.since(100)] == [9]
+
+
+def test_what_was_cleared_is_forgotten_altogether() -> None:
+    cache = TailCache(1000)
+    tail = Tail(cache)
+    for base in range(5):
+        tail.add(entry(base))
+    tail.clear()
+    assert cache.size_bytes == 0
+    assert not cache._order
+
+
+@given(
+    limit=st.integers(0, 1000),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "skip", "clear"]), st.integers(1, 300))),
+)
+def test_whatever_happens_the_bound_holds_and_tails_have_no_hole(limit: int, steps: list[tuple[int, str, int]]) -> None:
+    cache = TailCache(limit)
+    tails, ends = [Tail(cache) for _ in range(3)], [0, 0, 0]
+    kept: list[list[Entry]] = [[], [], []]
+    for which, step, size in steps:
+        if step == "clear":
+            tails[which].clear()
+            kept[which].clear()
+            continue
+        if step == "skip":
+            ends[which] += 10
+            kept[which].clear()
+        added = entry(ends[which], size)
+        tails[which].add(added)
+        kept[which].append(added)
+        ends[which] = added.end
+        for tail, entries in zip(tails, kept, strict=True):
+            found = list(tail.since(0))
+            assert found == (entries[-len(found) :] if found else [])
+        assert cache.size_bytes == sum(len(one.data) for tail in tails for one in tail.since(0)) <= limit
