@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">i")
 _FIRST_ALLOCATION_BYTES = 64 << 10
 _TLS_HANDSHAKE = 0x16
+_JOIN_GROUP, _SYNC_GROUP = 11, 14
+_WAITING_APIS = frozenset({FETCH, _JOIN_GROUP, _SYNC_GROUP})
+"""Their answers may wait for minutes for what somebody else does."""
 
 
 class _Slot:
@@ -327,6 +330,15 @@ class Connection(asyncio.BufferedProtocol):
             self._pauses.discard(reason)
             if not self._pauses and self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
+
+    def finish(self) -> None:
+        """Takes no more requests and closes once all are answered; those that only wait for others are dropped."""
+        self.pause("stopping")
+        for slot in self._slots:
+            if slot.header.api_key in _WAITING_APIS:
+                slot.cancel()
+        if self.is_idle:
+            self.close("")
 
     def close(self, reason: str) -> None:
         """Closes after what was written has left; the reason goes to the log."""

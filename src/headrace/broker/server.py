@@ -57,8 +57,7 @@ class Server:
         for check in self._checks:
             check.cancel()
         for connection in list(self.connections):
-            if connection.is_idle:
-                connection.close("")
+            connection.finish()
         try:
             async with asyncio.timeout(self.options.shutdown_grace_ms / 1000):
                 while self.connections:

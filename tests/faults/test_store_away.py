@@ -1,0 +1,106 @@
+"""Redis that is away, or silent: requests get an error that clients retry, connections live, and all comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from signal import Signals
+
+import pytest
+
+from headrace.client.connection import Connection
+from headrace.client.errors import RETRIABLE
+from headrace.wire.messages.api_versions import ApiVersionsRequest
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tests.broker.peers import batch_of, connect, fetch, metadata, produce, values_of
+from tests.broker_process import BrokerProcess, RedisProcess, wait_until
+from tests.conftest import StartBroker, StartRedis
+
+
+@pytest.fixture
+def redis(start_redis: StartRedis) -> RedisProcess:
+    return start_redis("always")
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker, redis: RedisProcess) -> BrokerProcess:
+    return start_broker(redis=redis.url, store_timeout_ms=500, store_wait_ms=300)
+
+
+@pytest.fixture
+def connection(broker: BrokerProcess, topic: str) -> Iterator[Connection]:
+    """A connection to a topic with one record."""
+    with connect(broker) as found:
+        metadata(found, topic)
+        assert produce(found, topic, {0: batch_of(b"before")})[0].error_code == 0
+        yield found
+
+
+def list_latest(connection: Connection, topic: str) -> int:
+    asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = connection.send_for(ListOffsetsRequest(topics=[asked]), ListOffsetsResponse, 7)
+    return answer.topics[0].partitions[0].error_code
+
+
+def requests_fail_retriably(connection: Connection, topic: str) -> None:
+    """Produce, fetch and ListOffsets on a connection that stays open."""
+    assert produce(connection, topic, {0: batch_of(b"lost")})[0].error_code in RETRIABLE
+    assert fetch(connection, topic, {0: 0}, max_wait_ms=10_000, min_bytes=1)[0].error_code in RETRIABLE
+    assert list_latest(connection, topic) in RETRIABLE
+    assert list_latest(connection, topic + "-unheard-of") in RETRIABLE
+    assert produce(connection, topic + "-unheard-of", {0: batch_of(b"lost")})[0].error_code in RETRIABLE
+    assert fetch(connection, topic + "-unheard-of", {0: 0})[0].error_code in RETRIABLE
+    assert metadata(connection, topic).topics[0].error_code == 0
+    connection.send(ApiVersionsRequest("client", "1"), 3)
+
+
+def everything_works_again(connection: Connection, topic: str) -> None:
+    wait_until(
+        lambda: produce(connection, topic, {0: batch_of(b"after")})[0].error_code == 0, "produce does not recover"
+    )
+    values = values_of(fetch(connection, topic, {0: 0})[0])
+    assert (values[0], values[-1]) == (b"before", b"after")
+    assert list_latest(connection, topic) == 0
+
+
+@pytest.mark.parametrize("number", [Signals.SIGTERM, Signals.SIGKILL])
+def test_requests_are_refused_for_now_while_redis_is_gone(
+    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str, number: Signals
+) -> None:
+    with connect(broker) as idle:
+        idle.send(ApiVersionsRequest("client", "1"), 3)
+        redis.stop(number)
+        requests_fail_retriably(connection, topic)
+        redis.start()
+        everything_works_again(connection, topic)
+        idle.send(ApiVersionsRequest("client", "1"), 3)
+    assert '"a request failed' not in broker.log
+
+
+def test_requests_are_refused_for_now_while_redis_is_silent(
+    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str
+) -> None:
+    redis.send_signal(Signals.SIGSTOP)
+    requests_fail_retriably(connection, topic)
+    redis.send_signal(Signals.SIGCONT)
+    everything_works_again(connection, topic)
+    assert '"a request failed' not in broker.log
+
+
+def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(
+    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str
+) -> None:
+    redis.stop()
+    redis.start()
+
+    def reads_on() -> bool:
+        return values_of(fetch(connection, topic, {0: 0})[0]) == [b"before"]
+
+    wait_until(reads_on, "fetch does not recover")
+    with connect(broker) as other:
+        wait_until(lambda: produce(other, topic, {0: batch_of(b"after")})[0].error_code == 0, "produce is stuck")
+    assert values_of(fetch(connection, topic, {0: 1}, max_wait_ms=20_000, min_bytes=1)[0]) == [b"after"]
