@@ -24,6 +24,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         process.end()
 
 
+@pytest.fixture(scope="session")
+def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker whose groups form at once and whose sessions may be short: many tests use it, with groups of their own."""
+    process = BrokerProcess(
+        tmp_path_factory.mktemp("groups") / "data",
+        group_initial_rebalance_delay_ms=0,
+        group_min_session_timeout_ms=500,
+        default_partitions=4,
+    )
+    try:
+        yield process.start()
+    finally:
+        process.end()
+
+
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Starts a broker with the settings given, each with a data directory of its own; all end with the test."""
@@ -50,6 +65,12 @@ def start_redis(tmp_path: Path) -> Iterator[StartRedis]:
     yield start
     for process in started:
         process.end()
+
+
+@pytest.fixture
+def group() -> str:
+    """The id of a group that nobody has used before."""
+    return f"group-{uuid4().hex[:12]}"
 
 
 @pytest.fixture

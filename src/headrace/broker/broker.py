@@ -37,6 +37,7 @@ class Broker:
 
     def stop(self) -> None:
         """Ends the background work."""
+        self.coordinator.stop()
         if self._retention is not None:
             self._retention.cancel()
 

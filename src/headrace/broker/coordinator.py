@@ -57,15 +57,10 @@ class Coordinator:
         self._upkeep.start()
 
     def stop(self) -> None:
-        """Answers whoever is held back and takes no more requests: clients go on with the next coordinator."""
+        """Decides nothing any more: what is stored is what the next coordinator starts from."""
         self._is_closed = True
-        self.store.spawn(self._release_all())
-
-    async def _release_all(self) -> None:
         for live in list(self.live.values()):
-            async with live.lock:
-                if not live.is_gone:
-                    live.let_go()
+            live.drop()
 
     def now_ms(self) -> int:
         """The wall clock as it was at the start, advanced by the monotonic one."""

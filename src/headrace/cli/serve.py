@@ -79,7 +79,6 @@ async def _serve(settings: Settings) -> None:
         stack.callback(broker.stop)
         await server.start(listener)
         stack.push_async_callback(server.stop)
-        stack.callback(broker.coordinator.stop)  # first of all: a parked join would hold the server up
         print(f"headrace ready on {show_address(settings.host, port)}", flush=True)
         await stop.wait()
         log.info("stopping")
