@@ -31,6 +31,21 @@ _SENTENCES = {
 }
 
 
+class Seconds(click.ParamType[float]):
+    """A time in seconds; a range of click's own would clutter every help text."""
+
+    name = "seconds"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            seconds = 0.0
+        if not 0.0 < seconds <= 86_400.0:
+            self.fail(f"{value!r} is not a number of seconds above 0", param, ctx)
+        return seconds
+
+
 def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
     """Give a command `--bootstrap` and `--timeout`; it is called with `cluster`, and its errors are sentences."""
 
@@ -45,7 +60,7 @@ def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
         "--timeout",
         "timeout_s",
         metavar="SECONDS",
-        type=click.FloatRange(min=0.1, max=3600),
+        type=Seconds(),
         default=DEFAULT_TIMEOUT_S,
         help=f"Longest wait for the cluster to do something.  [default {DEFAULT_TIMEOUT_S:g}]",
     )

@@ -80,9 +80,12 @@ def consume(
 @contextlib.contextmanager
 def _until_interrupted() -> Iterator[None]:
     """Ctrl-C and SIGTERM end what stands inside, and that is no error."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _partitions(cluster: Cluster, topic: str, chosen: tuple[int, ...]) -> list[TopicPartition]:

@@ -8,7 +8,9 @@ import textwrap
 import click
 
 from headrace.cli.broker_checks import check_broker
+from headrace.cli.cluster_option import Seconds
 from headrace.cli.findings import Finding, Level
+from headrace.cli.listening import show_address
 from headrace.cli.machine_checks import (
     check_data_directory,
     check_java,
@@ -19,7 +21,7 @@ from headrace.cli.machine_checks import (
     check_valkey,
 )
 from headrace.cli.output import count_of, one_line, print_json, styled
-from headrace.cli.port_checks import check_port, speaks_kafka
+from headrace.cli.port_checks import check_port
 from headrace.cli.redis_checks import check_redis
 from headrace.cli.setting_options import setting_options
 from headrace.cli.settings import Settings
@@ -40,7 +42,7 @@ _COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
     "--timeout",
     "timeout_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=Seconds(),
     default=5.0,
     help="Longest wait for the broker.  [default 5]",
 )
@@ -60,10 +62,12 @@ def doctor(loaded: Loaded, bootstrap: str | None, probe: bool, timeout_s: float,
     """
     settings = loaded.settings
     findings = _check_machine(settings)
+    port, has_broker = check_port(settings.host, settings.port)
+    findings.append(port)
     if settings.redis:
         findings += check_redis(settings.redis, settings.key_prefix)
-    if bootstrap is None and (probe or (settings.port and speaks_kafka(settings.host, settings.port))):
-        bootstrap = f"{settings.host}:{settings.port}"
+    if bootstrap is None and (probe or has_broker):
+        bootstrap = show_address(settings.host, settings.port)
     if bootstrap is not None:
         findings += check_broker(bootstrap, timeout_s, probe=probe)
     if as_json:
@@ -83,7 +87,6 @@ def _check_machine(settings: Settings) -> list[Finding]:
         *([] if own_redis else [check_data_directory(settings.data_dir)]),
         check_memory(),
         check_open_files(settings.connections_max),
-        check_port(settings.host, settings.port),
         check_java(),
     ]
 

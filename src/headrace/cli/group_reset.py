@@ -72,9 +72,9 @@ def reset(
     \b
     Examples:
       headrace groups reset billing --all-topics --to earliest
-      headrace groups reset billing --topic orders:0,2 --to 2026-05-01T10:00:00Z --execute
+      headrace groups reset billing --topic orders:0,2 --to 2026-05-01
       headrace groups reset billing --topic orders --shift -100 --execute
-      headrace groups reset billing --all-topics --to latest --json > plan.json
+      headrace groups reset billing --all-topics --to latest --json >plan.json
       headrace groups reset billing --from-file plan.json --execute
     """
     if sum(given is not None for given in (where, shift, file)) != 1:

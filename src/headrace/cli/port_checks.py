@@ -12,14 +12,15 @@ from headrace.cli.findings import Finding, fail, ok
 from headrace.client import BrokerUnreachable, Connection
 from headrace.wire.errors import KafkaError
 
-_PATIENCE_S = 2.0
+_PATIENCE_S = 1.0
 _LISTENING = "0A"
 
 
-def check_port(host: str, port: int) -> Finding:
+def check_port(host: str, port: int) -> tuple[Finding, bool]:
+    """What was found, and whether it is a broker that listens there."""
     name = f"port {port}"
     if port == 0:
-        return ok(name, "a free one will be taken")
+        return ok(name, "a free one will be taken"), False
     free = f"choose another with --port (make run PORT={port + 1 if port < 65535 else 9192})"
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -30,19 +31,19 @@ def check_port(host: str, port: int) -> Finding:
         if error.errno == errno.EADDRINUSE:
             return _taken(name, host, port, free)
         advice = "choose a port above 1023 with --port" if error.errno == errno.EACCES else "mend --host"
-        return fail(name, f"cannot listen on {host}: {error.strerror}", advice)
-    return ok(name, f"free on {host}")
+        return fail(name, f"cannot listen on {host}: {error.strerror}", advice), False
+    return ok(name, f"free on {host}"), False
 
 
-def _taken(name: str, host: str, port: int, advice: str) -> Finding:
+def _taken(name: str, host: str, port: int, advice: str) -> tuple[Finding, bool]:
     owner = _owner(port)
     by = f" ({owner})" if owner else ""
-    if speaks_kafka(host, port):
-        return ok(name, f"a broker answers there{by}")
-    return fail(name, f"taken by something that is no Kafka broker{by}", f"{advice}, or stop what listens there")
+    if _speaks_kafka(host, port):
+        return ok(name, f"a broker answers there{by}"), True
+    return fail(name, f"taken by something that is no Kafka broker{by}", f"{advice}, or stop what listens there"), False
 
 
-def speaks_kafka(host: str, port: int) -> bool:
+def _speaks_kafka(host: str, port: int) -> bool:
     """Whether a Kafka broker answers there."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:

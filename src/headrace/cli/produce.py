@@ -151,7 +151,7 @@ def produce(
     \b
     Examples:
       headrace produce orders hello world
-      headrace produce orders --key alice '{"item": "lamp"}' -H trace=7f3 --offsets
+      headrace produce orders --key alice -H trace=7f3 '{"item": "lamp"}'
       tail -f app.log | headrace produce logs --compression zstd
       headrace produce users --key-separator : < users.txt
       headrace produce pictures --key cat --whole --file cat.jpg

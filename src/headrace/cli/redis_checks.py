@@ -10,7 +10,7 @@ import asyncio
 import time
 from secrets import token_hex
 
-from headrace.cli.findings import Finding, fail, ok, warn
+from headrace.cli.findings import Finding, Level, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
 from headrace.store.address import parse_address
 from headrace.store.errors import RedisError, StoreAway, StoreError
@@ -19,7 +19,6 @@ from headrace.store.redis import Argument, RedisLink, parse_info
 OLDEST_REDIS = (6, 2)
 _SLOW_MS = 5.0
 _PINGS = 20
-_DENIED = ("NOPERM", "ERR unknown command")
 
 
 def check_redis(url: str, key_prefix: str) -> list[Finding]:
@@ -39,13 +38,10 @@ async def _check(link: RedisLink, key_prefix: str) -> list[Finding]:
     except StoreAway as error:
         return [fail("redis", f"no answer: {error.why}", "start it, or mend --redis")]
     try:
-        return [
-            _version(link),
-            await _latency(link),
-            await _memory(link),
-            await _persistence(link),
-            await _permissions(link, key_prefix),
-        ]
+        findings = [_version(link), await _permissions(link, key_prefix)]
+        if all(finding.level is Level.OK for finding in findings):
+            findings += [await _latency(link), await _memory(link), await _persistence(link)]
+        return findings
     except StoreError as error:
         return [fail("redis", f"it went away in the middle: {error}", "look at the server's own log")]
     finally:
@@ -113,6 +109,8 @@ def commands(prefix: str) -> list[tuple[Argument, ...]]:
     stem = f"{prefix}:doctor:{{{token_hex(8)}}}"
     stream, table, names = f"{stem}:stream", f"{stem}:hash", f"{stem}:other"
     return [
+        ("PING",),
+        ("INFO", "memory"),
         ("XGROUP", "CREATE", stream, "doctor", "$", "MKSTREAM"),
         ("PEXPIRE", stream, 60_000),
         ("XADD", stream, "NOMKSTREAM", "1-1", "b", "x"),
@@ -153,7 +151,7 @@ async def _permissions(link: RedisLink, prefix: str) -> Finding:
             await link.call(*command)
         except RedisError as error:
             # Other refusals, such as of a script that is not loaded, mean that the command itself is allowed.
-            if str(error).startswith(_DENIED):
+            if error.kind == "NOPERM" or "unknown command" in str(error):
                 denied.append(" ".join(map(str, command[: 2 if command[0] == "XGROUP" else 1])))
     if denied:
         user = link.address.username or "default"

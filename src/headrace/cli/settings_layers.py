@@ -6,7 +6,6 @@ A bad value is one sentence that names that place, because a person who set it h
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +82,8 @@ def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, An
 def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     if config is None:
         return
+    import tomllib  # only a file needs it
+
     try:
         content = tomllib.loads(config.read_text())
     except (OSError, UnicodeDecodeError) as e:

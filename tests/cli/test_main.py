@@ -1,0 +1,209 @@
+"""The command as a whole: what it says when something is in the way, never with a traceback."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+
+import click
+import pytest
+
+import headrace.cli
+from headrace.cli.listening import listen, show_address
+from headrace.cli.main import COMMANDS
+from headrace.store.data_directory import CannotStart
+from tests.broker_process import free_port
+from tests.cli.conftest import TIMEOUT_S, environment, run_command, run_process
+
+NOBODY = 65534
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    """Each command that does something, with the words that call it."""
+    found = []
+    for name in COMMANDS:
+        command = getattr(import_module(f"headrace.cli.{name}"), name)
+        if isinstance(command, click.Group):
+            found += [(f"{name} {sub}", command.commands[sub]) for sub in command.commands]
+        else:
+            found.append((name, command))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    every_command(),
+    ids=lambda value: str(value).replace(" ", "-") if isinstance(value, str) else "",
+)
+def test_every_command_explains_itself_with_examples_that_it_understands(words: str, command: click.Command) -> None:
+    ran = run_command(*words.split(), "--help")
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+    examples = [
+        line.strip() for line in ran.out.splitlines() if line.startswith("    ") and f"headrace {words}" in line
+    ]
+    assert examples, words
+    for example in examples:
+        call = example[example.index("headrace") :].split("|")[0].split("<")[0].split(">")[0]
+        arguments = _shell_words(call)[1 + len(words.split()) :]
+        # Parsing alone: a mistake in an example is a usage error.
+        command.make_context(words, arguments)
+
+
+def _shell_words(line: str) -> list[str]:
+    return shlex.split(line)
+
+
+def test_the_first_page_lists_every_command() -> None:
+    page = run_command("--help").out
+    for name, summary in COMMANDS.items():
+        assert name in page
+        assert summary in page
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["topics list", "topics create x", "produce x y", "consume x", "groups list", "groups lag", "groups delete x"],
+)
+def test_a_broker_that_is_not_there_is_one_sentence(arguments: str) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = run_command(*arguments.split(), "--bootstrap", address).sentence()
+    assert said == f"no broker at {address}; start one with `make run`, or name another with --bootstrap"
+
+
+def test_a_server_of_another_kind_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer = Thread(target=_answer_as_a_web_server, args=(listener,))
+        peer.start()
+        said = run_command("topics", "list", "--bootstrap", f"127.0.0.1:{listener.getsockname()[1]}").sentence()
+        peer.join()
+    assert "does not speak Kafka's protocol" in said
+
+
+def _answer_as_a_web_server(listener: socket.socket) -> None:
+    line, _ = listener.accept()
+    with line:
+        line.recv(100)
+        line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_python_that_is_too_old_is_one_sentence() -> None:
+    code = "import sys; sys.version_info = (3, 9, 1, 'final', 0); import headrace.cli.main"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("headrace needs Python 3.11 or later and this is 3.9;")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_runs_before_the_check_of_python_can_be_read_by_old_ones() -> None:
+    for package in (headrace, headrace.cli):
+        assert package.__file__ is not None
+        ast.parse(Path(package.__file__).read_text(), feature_version=(3, 7))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_a_port_that_is_taken_is_one_sentence_with_another_port(host: str, tmp_path: Path) -> None:
+    with listen(host, 0) as taken:
+        port = taken.getsockname()[1]
+        said = run_command("serve", "--host", host, "--port", port, "--data-dir", tmp_path / "data").sentence()
+    address = show_address(host, port)
+    assert said == (
+        f"cannot listen on {address}: Address already in use; choose another with --port (make run PORT={port + 1})"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_addresses_are_shown_as_clients_take_them() -> None:
+    assert show_address("::1", 9092) == "[::1]:9092"
+    assert show_address("localhost", 9092) == "localhost:9092"
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [("192.0.2.1", "Cannot assign requested address"), ("nowhere.invalid", "there is no such address")],
+)
+def test_an_address_that_is_not_ours_is_one_sentence(host: str, said: str) -> None:
+    with pytest.raises(CannotStart, match=f"{said}; choose another with --host"):
+        listen(host, 9092)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without the privilege")
+def test_a_privileged_port_is_one_sentence() -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(NOBODY)
+        try:
+            listen("127.0.0.1", 80)
+        except CannotStart as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        said = answer.read()
+    os.waitpid(pid, 0)
+    assert said == (
+        "cannot listen on 127.0.0.1:80: Permission denied; "
+        "ports below 1024 need a privilege: choose another with --port (make run PORT=9092)"
+    )
+
+
+def test_a_data_directory_that_is_not_ours_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    said = run_process("serve", "--port", 0, "--data-dir", tmp_path).sentence()
+    assert "holds files that are not headrace's" in said
+    assert "--data-dir" in said
+
+
+def test_a_redis_that_is_not_there_or_not_a_url_is_one_sentence_without_the_password() -> None:
+    said = run_process("serve", "--port", 0, "--redis", f"redis://127.0.0.1:{free_port()}").sentence()
+    assert said.startswith("cannot reach Redis: redis://127.0.0.1:")
+    assert said.endswith("start it, or name another with --redis")
+    for url in ("redis://mill:secret@host:99999", "http://mill:secret@host", "redis://mill:secret@host/first"):
+        bad = run_command("serve", "--redis", url)
+        assert "must be a URL such as redis://" in bad.sentence(2)
+        assert "secret" not in bad.err
+
+
+def test_config_shows_each_setting_with_its_source_and_no_password(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text("port = 9192\n")
+    url = "redis://mill:secret@host:6379/0?password=hidden"
+    ran = run_command("config", "--config", file, "--node-id", 3, "--json", HEADRACE_REDIS=url)
+    rows = {row["name"]: row for row in ran.json}
+    assert (rows["port"]["value"], rows["port"]["source"]) == ("9192", f"file {file}")
+    assert (rows["node_id"]["value"], rows["node_id"]["source"]) == ("3", "flag --node-id")
+    assert rows["redis"]["source"] == "environment HEADRACE_REDIS"
+    assert (rows["host"]["value"], rows["host"]["source"]) == ("127.0.0.1", "default")
+    assert rows["host"]["description"] == "Address to listen on."
+    assert "secret" not in ran.out
+    assert "hidden" not in ran.out
+    changed = run_command("config", "--config", file, "--changed").table
+    assert changed == [["port", "9192", "file", str(file)]]
+
+
+def test_the_address_of_a_broker_in_the_environment_is_no_unknown_setting() -> None:
+    assert run_command("config", "--changed", HEADRACE_BOOTSTRAP="broker:9092").out == "every setting has its default\n"
+
+
+def test_interrupting_a_command_leaves_no_traceback() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        code = "from headrace.cli.main import main; main()"
+        arguments = ["topics", "list", "--bootstrap", f"127.0.0.1:{silent.getsockname()[1]}"]
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, env=environment()
+        ) as process:
+            line, _ = silent.accept()
+            with line:
+                line.recv(10)
+                process.send_signal(2)
+                _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1
+    assert "Traceback" not in err
