@@ -129,7 +129,7 @@ async def _position(partition: Partition, offset: int) -> tuple[str, int]:
     if offset >= partition.end:
         return _identity(partition.last_base), partition.index.entries
     point = partition.index.floor(offset)
-    if point is None:  # nothing is left before it: what is left is yet to be read
+    if point is None or offset == 0:  # nothing is left before it: what is left is yet to be read
         return _START, partition.index.point(0).entries if len(partition.index) else 0
     base, count = NO_OFFSET, point.entries
     async for entries in partition.walk(point.offset, offset):
@@ -138,9 +138,7 @@ async def _position(partition: Partition, offset: int) -> tuple[str, int]:
                 break
             base, count = entry.base, count + 1
     if base == NO_OFFSET:
-        rows = await partition.store.reads.call(
-            "XREVRANGE", partition.keys.log, f"({point.offset}-0", "-", "COUNT", 1
-        )  # fmt: skip
+        rows = await partition.store.reads.call("XREVRANGE", partition.keys.log, f"{point.offset}-0", "-", "COUNT", 1)
         base = base_of(rows[0]) if rows else NO_OFFSET
     return _identity(base), count
 
