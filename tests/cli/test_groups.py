@@ -23,7 +23,7 @@ def group(topic: str) -> str:
 @pytest.fixture
 def read(run: Run, topic: str, group: str) -> str:
     """A topic of two partitions with 10 records each, of which the group has read 4 and 7."""
-    run("topics", "create", topic, "-p", 2)
+    run("topics", "create", topic, "-p", 2, "-c", "retention.ms=-1")
     for partition, at in ((0, 4), (1, 7)):
         for number in range(10):
             run("produce", topic, number, "--partition", partition, "--timestamp", f"2026-01-0{number // 2 + 1}")
@@ -160,6 +160,7 @@ def test_offsets_of_a_topic_that_was_deleted_do_not_hide_the_others(run: Run, re
     run("topics", "delete", other)
     (found,) = run("groups", "describe", group, "--json").json
     assert [(p["topic"], p["lag"]) for p in found["positions"] if p["topic"] == read] == [(read, 6), (read, 3)]
+    assert planned(run("groups", "reset", group, "--all-topics", "--to", "0", "--json")) == {0: (4, 0), 1: (7, 0)}
 
 
 def test_a_deleted_group_is_gone(run: Run, read: str, group: str) -> None:

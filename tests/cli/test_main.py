@@ -8,7 +8,6 @@ import shlex
 import socket
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
@@ -16,6 +15,7 @@ import click
 import pytest
 
 import headrace.cli
+from headrace.cli.command_page import every_command, render
 from headrace.cli.listening import listen, show_address
 from headrace.cli.main import COMMANDS
 from headrace.store.data_directory import CannotStart
@@ -23,24 +23,11 @@ from tests.broker_process import free_port
 from tests.cli.conftest import TIMEOUT_S, environment, run_command, run_process
 
 NOBODY = 65534
-
-
-def every_command() -> list[tuple[str, click.Command]]:
-    """Each command that does something, with the words that call it."""
-    found = []
-    for name in COMMANDS:
-        command = getattr(import_module(f"headrace.cli.{name}"), name)
-        if isinstance(command, click.Group):
-            found += [(f"{name} {sub}", command.commands[sub]) for sub in command.commands]
-        else:
-            found.append((name, command))
-    return found
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
-    every_command(),
-    ids=lambda value: str(value).replace(" ", "-") if isinstance(value, str) else "",
+    ("words", "command"), list(every_command()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_command_explains_itself_with_examples_that_it_understands(words: str, command: click.Command) -> None:
     ran = run_command(*words.split(), "--help")
@@ -59,6 +46,12 @@ def test_every_command_explains_itself_with_examples_that_it_understands(words: 
 
 def _shell_words(line: str) -> list[str]:
     return shlex.split(line)
+
+
+def test_the_page_of_commands_is_current() -> None:
+    assert DOCS.read_text() == render(), (
+        "docs/cli.md is out of date; run: python -m headrace.cli.command_page > docs/cli.md"
+    )
 
 
 def test_the_first_page_lists_every_command() -> None:

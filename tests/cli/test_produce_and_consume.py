@@ -23,7 +23,7 @@ def start(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_record_comes_back_with_key_headers_time_partition_and_offset(run: Run, topic: str) -> None:
-    run("topics", "create", topic, "-p", 3)
+    run("topics", "create", topic, "-p", 3, "-c", "retention.ms=-1")
     sent = run(
         "produce", topic, "lamp", "--key", "alice", "-H", "trace=7f3", "-H", "empty=", "--partition", 2,
         "--timestamp", "2026-05-01T10:00:00Z", "--json",
@@ -111,10 +111,13 @@ def test_reading_begins_where_it_is_told(run: Run, days: str, where: str, values
 @pytest.fixture(scope="module")
 def days(broker: BrokerProcess) -> str:
     """A topic with a record for each of the first five days of 2026."""
+
+    def run(*arguments: object) -> None:
+        assert run_command(*arguments, HEADRACE_BOOTSTRAP=broker.address).code == 0
+
+    run("topics", "create", "days", "-c", "retention.ms=-1")
     for day in range(5):
-        moment = f"2026-01-0{day + 1}"
-        sent = run_command("produce", "days", day, "--timestamp", moment, HEADRACE_BOOTSTRAP=broker.address)
-        assert sent.code == 0
+        run("produce", "days", day, "--timestamp", f"2026-01-0{day + 1}")
     return "days"
 
 

@@ -54,7 +54,7 @@ def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
         metavar="HOST:PORT",
         default=DEFAULT_BOOTSTRAP,
         envvar=BOOTSTRAP_VARIABLE,
-        help=f"Any broker of the cluster, several with commas.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
+        help=f"Broker to ask.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
     )
     @click.option(
         "--timeout",
@@ -62,7 +62,7 @@ def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
         metavar="SECONDS",
         type=Seconds(),
         default=DEFAULT_TIMEOUT_S,
-        help=f"Longest wait for the cluster to do something.  [default {DEFAULT_TIMEOUT_S:g}]",
+        help=f"Longest wait for an answer.  [default {DEFAULT_TIMEOUT_S:g}]",
     )
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout_s: float, **given: Any) -> Result:

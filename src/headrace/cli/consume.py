@@ -31,10 +31,10 @@ Show = Callable[[str, int, Record], None]
     "@1777629600000 (milliseconds), 10m (ago).  [default earliest]",
 )  # fmt: skip
 @click.option(
-    "--partition", "partitions", multiple=True, type=click.IntRange(min=0),
+    "--partition", "partitions", multiple=True, type=click.IntRange(min=0), metavar="N",
     help="Read this partition alone. May be repeated.",
 )  # fmt: skip
-@click.option("-n", "--max", "most", type=click.IntRange(min=1), help="Stop after this many records.")
+@click.option("-n", "--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("-F", "--follow", is_flag=True, help="Wait for more at the end; Ctrl-C ends.")
 @click.option(
     "--show", type=click.Choice(["full", "values"]),

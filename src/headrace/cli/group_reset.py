@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 
 from headrace.cli.cluster_option import cluster_options
+from headrace.cli.group_view import existing
 from headrace.cli.offsets_file import read_offsets
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.where import HELP, Where, earliest, latest, offsets_at, read_where
@@ -88,7 +89,7 @@ def reset(
     if file is not None:
         wanted = _within(cluster, read_offsets(file))
     else:
-        partitions = _chosen(cluster, topics) if topics else sorted(committed)
+        partitions = _chosen(cluster, topics) if topics else existing(cluster, sorted(committed))
         wanted = _moved(cluster, partitions, committed, where, shift)
     lines = _lines(committed, wanted)
     if execute and lines:

