@@ -22,9 +22,9 @@ _HEAD = """\
 
 `headrace` serves a broker and looks after one. In a clone it is `.venv/bin/headrace`.
 
-Commands that speak to a broker find it with `--bootstrap HOST:PORT`, or by the variable `HEADRACE_BOOTSTRAP`, or on
-127.0.0.1:9092; several brokers of one cluster may be named with commas. They work with any Kafka broker; what only headrace has, such as a topic's `top_...` id, is left out
-elsewhere.
+Commands that speak to a broker find it with `--bootstrap HOST:PORT` (several with commas), or by the variable
+`HEADRACE_BOOTSTRAP`, or on 127.0.0.1:9092. They work with any Kafka broker; what only headrace has, such as a group's
+`cgp_...` id, is left out elsewhere.
 
 On a terminal they print tables that fit its width. In a pipe or a file the same columns are plain text, one line each,
 and `consume` prints the values alone. `--json` is for scripts: one document, or one object a line from `produce` and
