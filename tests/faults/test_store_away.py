@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from signal import Signals
 
@@ -10,13 +11,14 @@ import pytest
 from headrace.client.connection import Connection
 from headrace.client.errors import RETRIABLE
 from headrace.wire.messages.api_versions import ApiVersionsRequest
+from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.broker.peers import batch_of, connect, fetch, metadata, produce, values_of
+from tests.broker.peers import batch_of, connect, fetch, fetch_request, metadata, produce, values_of
 from tests.broker_process import BrokerProcess, RedisProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 
@@ -104,3 +106,20 @@ def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(
     with connect(broker) as other:
         wait_until(lambda: produce(other, topic, {0: batch_of(b"after")})[0].error_code == 0, "produce is stuck")
     assert values_of(fetch(connection, topic, {0: 1}, max_wait_ms=20_000, min_bytes=1)[0]) == [b"after"]
+
+
+def test_a_store_that_is_busy_answering_is_not_taken_for_silent(start_broker: StartBroker, topic: str) -> None:
+    """Replies that queue up behind large ones take longer than the time-out, yet something arrives all the time."""
+    broker = start_broker(store_timeout_ms=300, tail_cache_bytes=0)
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(connect(broker)) for _ in range(20)]
+        metadata(readers[0], topic)
+        for _ in range(40):
+            produce(readers[0], topic, {0: batch_of(bytes(1_000_000))})
+        for reader in readers:
+            reader.ask(fetch_request(topic, {0: 0}, partition_max_bytes=50 << 20), 12)
+        for reader in readers:
+            answer = reader.receive()
+            assert isinstance(answer, FetchResponse)
+            assert answer.responses[0].partitions[0].error_code == 0
+    assert "no reply for" not in broker.log

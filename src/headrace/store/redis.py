@@ -221,6 +221,8 @@ class _RedisWire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._last_heard = 0.0
+        self._seems_silent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -237,6 +239,7 @@ class _RedisWire(asyncio.Protocol):
         return future
 
     def data_received(self, data: bytes) -> None:
+        self._last_heard = self.loop.time()
         reader = self._reader
         reader.feed(data)
         try:
@@ -270,7 +273,15 @@ class _RedisWire(asyncio.Protocol):
                 future.exception()  # a caller that has gone away does not make it an unhandled one
 
     def check_overdue(self, timeout_s: float) -> None:
-        if timeout_s > 0 and self._waiting and self.loop.time() - self._waiting[0][1] > timeout_s:
+        """Gives up a server that is silent: large replies may hold others up, but then something arrives.
+
+        Looked at twice, for what arrived while this process itself was busy has not been read yet at the first look.
+        """
+        if timeout_s <= 0 or not self._waiting:
+            return
+        was_silent, since = self._seems_silent, max(self._waiting[0][1], self._last_heard)
+        self._seems_silent = self.loop.time() - since > timeout_s
+        if was_silent and self._seems_silent:
             self.abort(f"no reply for {timeout_s:g} s")
 
     def abort(self, why: str) -> None:
