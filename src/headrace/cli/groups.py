@@ -75,6 +75,7 @@ def _show(view: GroupView) -> None:
         ("id", view.id),
         ("locator", view.locator),
         ("state", view.state),
+        ("generation", view.generation),
         ("protocol", " / ".join(part for part in (view.protocol_type, view.protocol) if part)),
         ("members", str(len(view.members))),
         ("lag", view.lag),
