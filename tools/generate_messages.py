@@ -279,7 +279,7 @@ def modules() -> dict[str, str]:
 
 def formatted(text: str) -> str:
     ruff = Path(sys.executable).parent / "ruff"
-    command = [ruff, "format", "--stdin-filename", str(MESSAGES / "x.py"), "-"]
+    command = [str(ruff), "format", "--stdin-filename", str(MESSAGES / "x.py"), "-"]
     done = subprocess.run(command, input=text, text=True, capture_output=True, check=True)
     return done.stdout
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headrace.store.identity import new_id
-from headrace.store.nodes import Node, NodeIdTaken
+from headrace.store.nodes import ANY_ID, Node, NodeIdTaken
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore, StartValkey
 from tests.store.produced import until
@@ -36,6 +36,14 @@ async def test_a_broker_at_the_same_endpoint_takes_the_lease_over(store: Store, 
 async def test_of_two_that_start_at_once_with_one_id_one_is_refused(open_store: OpenStore) -> None:
     answers = await asyncio.gather(*(open_store(node_id=0, port=port) for port in (9001, 9002)), return_exceptions=True)
     assert sorted(type(answer).__name__ for answer in answers) == ["NodeIdTaken", "Store"]
+
+
+async def test_a_node_without_an_id_takes_a_free_one_and_keeps_it(store: Store, open_store: OpenStore) -> None:
+    second = await open_store(node_id=ANY_ID, port=9001)
+    third = await open_store(node_id=ANY_ID, port=9002)
+    assert [store.nodes.me.id, second.nodes.me.id, third.nodes.me.id] == [0, 1, 2]
+    again = await open_store(node_id=ANY_ID, port=9002)
+    assert again.nodes.me.id == 2
 
 
 async def test_a_lease_that_ran_out_frees_the_id(open_store: OpenStore) -> None:

@@ -27,6 +27,8 @@ from headrace.store.store import Store, StoreOptions, StoreRefused
 
 log = logging.getLogger(__name__)
 
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
 
 @click.command()
 @setting_options(*SETTINGS)
@@ -43,6 +45,7 @@ def serve(loaded: Loaded) -> None:
       headrace serve --host 0.0.0.0 --advertised broker.example.com:9092
     """
     settings = loaded.settings
+    _check(settings)
     set_up_logs(settings.log_level, settings.log_format)
     try:
         import uvloop
@@ -54,6 +57,19 @@ def serve(loaded: Loaded) -> None:
         raise click.ClickException(f"cannot reach Redis: {error.why}; start it, or name another with --redis") from None
     except StoreError as error:
         raise click.ClickException(f"Redis does not let us in: {error}") from None
+
+
+def _check(settings: Settings) -> None:
+    """Refuses what could not work, before anything is started."""
+    if settings.host in _EVERYWHERE and not settings.advertised:
+        raise click.UsageError(
+            f"--host {settings.host} listens everywhere, so clients must be told where to connect: "
+            "add --advertised HOST:PORT"
+        )
+    if settings.lake:
+        raise click.UsageError("--lake: this version has no tables behind topics yet; start without it")
+    if settings.http_port:
+        raise click.UsageError("--http-port: this version has no HTTP endpoints yet; start without it")
 
 
 async def _serve(settings: Settings) -> None:

@@ -7,10 +7,13 @@ own share. A leader is merely the node that is fastest at a partition: two that 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import secrets
 import time
+from collections.abc import Iterable
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -20,6 +23,10 @@ from headrace.store.redis import RedisLink
 from headrace.store.scripts import Scripts
 
 log = logging.getLogger(__name__)
+
+
+ANY_ID = -1
+"""A node that has no id yet: it takes a free one."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -61,7 +68,24 @@ class Nodes:
         return time.monotonic() < self._valid_until
 
     async def claim(self) -> None:
-        """Takes the lease of our node id; NodeIdTaken if another broker holds it."""
+        """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
+        if self.me.id != ANY_ID:
+            await self._claim()
+            return
+        for candidate in await self._candidates():
+            self.me = msgspec.structs.replace(self.me, id=candidate)
+            with contextlib.suppress(NodeIdTaken):
+                await self._claim()
+                return
+
+    async def _candidates(self) -> Iterable[int]:
+        """The id that a broker at our address had before, then all others."""
+        reply = await self._link.call("HVALS", self._keys.nodes)
+        known = [msgspec.json.decode(row, type=Node) for row in reply]
+        ours = [node.id for node in known if (node.host, node.port) == (self.me.host, self.me.port)]
+        return chain(ours, count())
+
+    async def _claim(self) -> None:
         holder = await self._holder()
         asked = time.monotonic()
         lease: tuple[Any, ...] = ("SET", self._keys.node(self.me.id), self._token, "PX", self._lease_ms)
@@ -92,7 +116,7 @@ class Nodes:
             await self.refresh()
         else:
             log.warning("the lease of this node ran out; claiming it again", extra={"node": self.me.id})
-            await self.claim()
+            await self._claim()
 
     async def release(self) -> None:
         """Gives the lease back, so that other nodes take over at once."""

@@ -1,0 +1,23 @@
+"""`headrace serve` refuses, with a sentence, what could not work."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from headrace.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--host", "0.0.0.0"], "add --advertised HOST:PORT"),
+        (["--host", "::"], "add --advertised HOST:PORT"),
+        (["--lake", "tables"], "no tables behind topics yet"),
+        (["--http-port", "8080"], "no HTTP endpoints yet"),
+    ],
+)
+def test_what_could_not_work_is_refused_with_what_to_do(flags: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, ["serve", *flags])
+    assert result.exit_code == 2
+    assert says in result.output
