@@ -95,10 +95,24 @@ class Index:
             at += 1
         return self.offsets[at] if at < len(self.offsets) else None
 
-    def before_time(self, timestamp: int) -> int:
-        """An offset below which no record has a timestamp of `timestamp` or later."""
-        at = bisect_left(self.timestamps, timestamp) - 1
-        return self.offsets[at] if at >= 0 else 0
+    def around_time(self, timestamp: int) -> tuple[int, int | None]:
+        """Below the first offset no record is as late as `timestamp`; below the second one there was one that is."""
+        at = bisect_left(self.timestamps, timestamp)
+        first = self.offsets[at - 1] if at > 0 else 0
+        return first, self.offsets[at] if at < len(self.offsets) else None
+
+    def entries_in(self, offset: int, size_bytes: int) -> int:
+        """About how many entries from an offset on make up so many bytes, by the sizes around it."""
+        at = bisect_right(self.offsets, offset) - 1
+        if at < 0:
+            return 1
+        before = self.point(at)
+        if at + 1 < len(self.offsets):
+            bytes_after, entries_after = self.sizes[at + 1], self.counts[at + 1]
+        else:
+            bytes_after, entries_after = self.size_bytes, self.entries
+        mean_bytes = (bytes_after - before.size_bytes) / max(entries_after - before.entries, 1)
+        return int(size_bytes / max(mean_bytes, 1)) + 1
 
     def expired_by_time(self, cutoff_ms: int) -> int | None:
         """The highest indexed offset all of whose predecessors are older than the cutoff."""

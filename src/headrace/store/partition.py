@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headrace.store import recovery
 from headrace.store.catalogue import Topic
-from headrace.store.entries import LAST_SEQUENCE, NO_OFFSET, Entry, Taken, parse_entry, take
+from headrace.store.entries import LAST_SEQUENCE, NO_OFFSET, Entry, Taken, base_of, parse_entry, take
 from headrace.store.errors import PartitionGone, StoreAway
 from headrace.store.index import Index, Point
 from headrace.store.losses import EpochStart, Gap
@@ -205,9 +205,10 @@ class Partition:
             return Taken([], 0)
         after, end = f"({offset}-{LAST_SEQUENCE}", f"({self.end}-0"
         stop = self.index.after_bytes(offset, max_bytes)
+        count = self.index.entries_in(offset, max_bytes)
         rows = await self.store.reads.pipeline(
             ("XREVRANGE", self.keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1),
-            ("XRANGE", self.keys.log, after, f"({stop}-0" if stop else end),
+            ("XRANGE", self.keys.log, after, f"({stop}-0" if stop else end, "COUNT", count),
         )
         found = [entry for row in chain(*rows) if (entry := parse_entry(row)) is not None and entry.end > offset]
         if not found and stop is not None:
@@ -242,15 +243,19 @@ class Partition:
         """Offset and timestamp of the first record at or after a time; None if there is none."""
         if timestamp > self.index.max_timestamp:
             return None
-        first = max(self.index.before_time(timestamp), 0)
+        first, sure = self.index.around_time(timestamp)
         holding = await self.store.reads.call(
             "XREVRANGE", self.keys.log, f"{max(first, self.log_start)}-{LAST_SEQUENCE}", "-", "COUNT", 1
         )
-        start = int(holding[0][0].split(b"-")[0]) if holding else first
-        async for entries in self.walk(start, self.end):
-            for entry in entries:
-                if (found := _first_at(entry, timestamp, self.log_start)) is not None:
-                    return found
+        start = base_of(holding[0]) if holding else first
+        # The record that made it sure may be deleted by now: then the search goes on behind it.
+        stops = [self.end] if sure is None or sure <= start else [sure, self.end]
+        for stop in stops:
+            async for entries in self.walk(start, stop):
+                for entry in entries:
+                    if (found := _first_at(entry, timestamp, self.log_start)) is not None:
+                        return found
+            start = stop
         return None
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
