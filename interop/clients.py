@@ -1,0 +1,117 @@
+"""Which clients there are, and what each needs to be fetched, built and run.
+
+Every client's program takes the broker's address as its only argument and speaks the lines of `report.py`. What is
+downloaded or built goes to `interop/.cache`, never to the user's own caches, so one folder removes all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE / ".cache"
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that must be on the PATH, who has it, and how root can install it without asking."""
+
+    name: str
+    source: str
+    install: Command = ()
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client: a fetch that fails means a registry that is away, a build that fails is our own mistake."""
+
+    name: str
+    tools: tuple[Tool, ...]
+    run: Command
+    fetch: tuple[Command, ...] = ()
+    build: tuple[Command, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    # Both are copied to the client's folder in the cache, where its commands run: package managers write beside them.
+    # Manifests name the packages: fetched again only when one of them changes, so a second run needs no registry.
+    manifests: tuple[Path, ...] = ()
+    sources: tuple[Path, ...] = ()
+
+    @property
+    def work_dir(self) -> Path:
+        return CACHE / self.name
+
+
+JAVA = Tool("java", "a JDK, 17 or later")
+MAVEN = Tool("mvn", "Apache Maven 3.8 or later")
+JVM = (
+    "java",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+
+
+def _maven(goal: str, *options: str) -> Command:
+    return ("mvn", "-q", "-B", f"-Dmaven.repo.local={CACHE / 'maven'}", goal, *options)
+
+
+COPY_JARS = _maven("dependency:copy-dependencies", "-DoutputDirectory=jars")
+GO_ENV = {
+    "GOMODCACHE": str(CACHE / "go-modules"),
+    "GOCACHE": str(CACHE / "go-build"),
+    "GOFLAGS": "-modcacherw -buildvcs=false",
+    "GOTOOLCHAIN": "local",
+}
+
+CLIENTS = (
+    Client(
+        name="java",
+        tools=(JAVA, Tool("javac", "a JDK, 17 or later"), MAVEN),
+        manifests=(HERE / "java" / "pom.xml",),
+        sources=(HERE / "java" / "src",),
+        fetch=(COPY_JARS,),
+        build=(("sh", "-c", "javac -Xlint:all -Werror -d classes -cp 'jars/*' $(find src -name '*.java')"),),
+        run=(*JVM, "-cp", "classes:jars/*", "headrace.interop.Main"),
+    ),
+    Client(
+        name="kafka-tools",
+        tools=(JAVA, MAVEN),
+        manifests=(HERE / "kafka_tools" / "pom.xml",),
+        fetch=(COPY_JARS,),
+        run=(sys.executable, "-m", "interop.kafka_tools"),
+    ),
+    Client(
+        name="kafkajs",
+        tools=(Tool("node", "Node.js 18 or later"), Tool("npm", "Node.js 18 or later")),
+        manifests=(HERE / "kafkajs" / "package.json", HERE / "kafkajs" / "package-lock.json"),
+        sources=(HERE / "kafkajs" / "main.js", HERE / "kafkajs" / "checks.js"),
+        fetch=(("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", f"--cache={CACHE / 'npm'}"),),
+        run=("node", "main.js"),
+    ),
+    Client(
+        name="franz-go",
+        tools=(Tool("go", "Go 1.26 or later"),),
+        manifests=(HERE / "franz_go" / "go.mod", HERE / "franz_go" / "go.sum"),
+        sources=(HERE / "franz_go" / "main.go", HERE / "franz_go" / "groups.go", HERE / "franz_go" / "checks.go"),
+        fetch=(("go", "mod", "download"),),
+        build=(("go", "build", "-o", "franz-go-interop", "."),),
+        run=("./franz-go-interop",),
+        env=GO_ENV,
+    ),
+    Client(
+        name="kcat",
+        tools=(
+            Tool(
+                "kcat",
+                "the Debian or Ubuntu package `kcat`",
+                install=("apt-get", "install", "-y", "-q", "--no-install-recommends", "kcat"),
+            ),
+        ),
+        run=(sys.executable, "-m", "interop.kcat"),
+    ),
+)

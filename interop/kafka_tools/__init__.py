@@ -1,0 +1,1 @@
+"""Kafka's own command line (kafka-topics, kafka-consumer-groups, ...), which many administrators live in."""
