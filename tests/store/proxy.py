@@ -58,9 +58,7 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
-    def trap(
-        self, fate: Fate, matches: Callable[[bytes], bool] | None = None, sent_bytes: int | None = None
-    ) -> Trap:
+    def trap(self, fate: Fate, matches: Callable[[bytes], bool] | None = None, sent_bytes: int | None = None) -> Trap:
         """Sets a trap for the next append (or what else matches); `sent_bytes` lets so much of it arrive."""
         self._trap = Trap(matches or is_append, fate, sent_bytes)
         return self._trap

@@ -66,6 +66,8 @@ async def test_after_the_last_sequence_comes_0(partition: Partition) -> None:
     assert await produce(partition, b"b", b"c", b"d", producer=7, sequence=LAST_SEQUENCE) == Appended(1)
     assert await produce(partition, b"b", b"c", b"d", producer=7, sequence=LAST_SEQUENCE) == Appended(1, True)
     assert await produce(partition, b"e", producer=7, sequence=2) == Appended(4)
+    await produce(partition, b"a", producer=8, sequence=LAST_SEQUENCE)
+    assert await produce(partition, b"b", producer=8, sequence=0) == Appended(6)
 
 
 async def test_batches_of_one_entry_are_checked_against_each_other(valkey: Valkey, partition: Partition) -> None:

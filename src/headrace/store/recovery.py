@@ -67,7 +67,7 @@ async def _load(partition: Partition) -> None:
     if not has_index and not await partition.store.catalogue.remake_partition(partition.topic, partition.number, 0):
         _gone(partition)
     await _read_on(partition, covered)
-    partition.end = max(partition.end, partition.floor, partition.log_start, covered)
+    partition.end = max(partition.end, partition.log_start, covered)
     partition.snapshot_size_bytes = partition.index.size_bytes
     losses.adopt_catalogue_epoch(partition)
 
@@ -123,6 +123,20 @@ async def _catch_up(partition: Partition) -> None:
             break
     if partition.end != end:
         partition.tell_watchers()
+
+
+async def go_behind_last_id(partition: Partition) -> None:
+    """Leaves the ids behind that the server refuses although nothing has them: entries were removed by hand.
+
+    How many records the last of them had nobody knows.
+    """
+    reply = await partition.store.link.call("XINFO", "STREAM", partition.keys.log)
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    last = int(facts[b"last-generated-id"].split(b"-")[0])
+    if last >= partition.end:
+        end = last + _LOST_END_MARGIN
+        await record_gap(partition, partition.end, end)
+        partition.end = end
 
 
 def _take_in(partition: Partition, row: Any) -> None:

@@ -19,6 +19,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.store import recovery
 from headrace.store.entries import Entry, xadd
 from headrace.store.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.wire.batch import BatchHeader, stamp
@@ -78,6 +79,7 @@ class Writer:
         self._queue: deque[_Pending] = deque()
         self._flight: _Flight | None = None
         self._reply: asyncio.Future[Any] | None = None
+        self._is_id_refused = False
         self._recovering: asyncio.Task[None] | None = None
 
     def submit(self, batch: memoryview, header: BatchHeader, timeout_s: float) -> asyncio.Future[Appended]:
@@ -188,6 +190,7 @@ class Writer:
             self._refused(error)
             return
         # Unknown, refused, or no stream: reading tells what became of it.
+        self._is_id_refused = isinstance(error, RedisError)
         self._partition.doubt()
         self._recover()
 
@@ -212,6 +215,7 @@ class Writer:
             base += header.count
         partition.count(flight.entry, max_timestamp)
         partition.tell_watchers()
+        partition.store.announcements.appended(partition)
 
     def seen(self, entry: Entry) -> bool:
         """Told of an entry met while reading: whether it is the one in flight, which then is answered."""
@@ -236,6 +240,7 @@ class Writer:
                     await self._partition.store.link.wait_up(_RETRY_PAUSE_S)
                     async with asyncio.timeout(_LOOK_S):
                         await self._partition.confirm()
+                    await self._step_over_what_is_not_there()
                     break
                 except TimeoutError:
                     continue  # the look goes on, and may be waited for again
@@ -253,6 +258,12 @@ class Writer:
         finally:
             self._recovering = None
         self._resume()
+
+    async def _step_over_what_is_not_there(self) -> None:
+        """An id was refused and no entry is in its place: somebody removed the last ones by hand."""
+        flight, refused, self._is_id_refused = self._flight, self._is_id_refused, False
+        if refused and flight is not None and flight.entry.base == self._partition.end:
+            await recovery.go_behind_last_id(self._partition)
 
     def _resume(self) -> None:
         """The store was read: an entry still in flight is not there."""
