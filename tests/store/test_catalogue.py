@@ -171,7 +171,7 @@ async def test_partitions_of_a_topic_that_another_node_deleted_are_forgotten(
     await (await open_store()).catalogue.delete(topic)
     await asyncio.wait_for(woken.wait(), 10)
     assert partition.is_gone
-    assert store.known_partition(topic, 0) is None
+    assert store.known_partition(topic.uuid, 0) is None
 
 
 async def test_a_topic_deleted_while_its_partition_is_rebuilt_leaves_no_key(

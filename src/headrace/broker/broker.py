@@ -59,7 +59,7 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {number}.")
         if not self.leads(topic, number):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Another node leads {topic.name}-{number}.")
-        return self.store.known_partition(topic, number) or await self.store.partition(topic, number)
+        return self.store.known_partition(topic.uuid, number) or await self.store.partition(topic, number)
 
     async def find_topic(self, name: str, uuid: bytes, *, by_id: bool) -> Topic:
         """The topic that a request names, by id or by name."""

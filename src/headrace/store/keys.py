@@ -36,6 +36,11 @@ class Keys(msgspec.Struct, frozen=True):
     def nodes(self) -> str:
         return f"{self.prefix}:nodes"
 
+    @property
+    def announcements(self) -> str:
+        """A channel, not a key."""
+        return f"{self.prefix}:{self.organisation}:appends"
+
     def node(self, node_id: int) -> str:
         return f"{self.prefix}:nodes:{node_id}"
 

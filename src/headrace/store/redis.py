@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import hiredis
@@ -47,6 +48,8 @@ class RedisLink:
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._why_away = "not connected yet"
+        self._channel = ""
+        self.on_message: Callable[[bytes], None] | None = None
 
     async def start(self) -> None:
         """Connects, and raises what stands in the way if that fails; from then on the link looks after itself."""
@@ -175,6 +178,14 @@ class RedisLink:
             self.timeline += 1
         self.generation += 1
         self.server = facts
+        if self._channel:
+            wire.listen(self._channel)
+
+    async def subscribe(self, channel: str, on_message: Callable[[bytes], None]) -> None:
+        """Turns this link into one that listens to a channel, on this connection and all later ones."""
+        self._channel, self.on_message = channel, on_message
+        if self._wire is not None and not self._wire.closed.done():
+            self._wire.listen(channel)
 
     async def _keep(self) -> None:
         """Watches the connection; makes a new one whenever it is gone."""
@@ -238,12 +249,21 @@ class _RedisWire(asyncio.Protocol):
             self._transport.writelines(chunks)
         return future
 
+    def listen(self, channel: str) -> None:
+        """Subscribes. From now on messages come without being asked for."""
+        if self._transport is not None:
+            self._transport.write(hiredis.pack_command(cast("Any", ("SUBSCRIBE", channel))))
+
     def data_received(self, data: bytes) -> None:
         self._last_heard = self.loop.time()
         reader = self._reader
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not False:
+                if self._link.on_message is not None and not self._waiting:
+                    if reply[0] == b"message":
+                        self._link.on_message(reply[2])
+                    continue
                 future, _ = self._waiting.popleft()
                 if future.done():
                     continue

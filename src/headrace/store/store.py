@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.store import trim
 from headrace.store.address import Address
+from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
 from headrace.store.errors import PartitionGone, RedisError, StoreError
 from headrace.store.groups import GroupStore
@@ -66,6 +67,7 @@ class Store:
         self.catalogue = Catalogue(self.link, self.scripts, self.keys)
         self.nodes = Nodes(self.link, self.scripts, self.keys, me, options.node_lease_ms)
         self.groups = GroupStore(self.link, self.scripts, self.keys)
+        self.announcements = Announcements(self)
         self.tails = TailCache(options.tail_cache_bytes)
         self.cluster_id = ""
         self.memory_is_full = False
@@ -90,6 +92,7 @@ class Store:
             self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
             await self.nodes.claim()
             await self.catalogue.load()
+            await self.announcements.keep_up()
         except BaseException:
             await self.link.close()
             await self.reads.close()
@@ -110,6 +113,7 @@ class Store:
                     await self.nodes.release()
         except (StoreError, TimeoutError) as error:
             log.warning("the store was left without a farewell", extra={"why": str(error)})
+        await self.announcements.close()
         await self.link.close()
         await self.reads.close()
         for partition in partitions:
@@ -134,9 +138,9 @@ class Store:
 
     # -- partitions ---------------------------------------------------------------------------------------------
 
-    def known_partition(self, topic: Topic, number: int) -> Partition | None:
+    def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
         """The partition, if this node has read it before."""
-        return self._partitions.get((topic.uuid, number))
+        return self._partitions.get((topic_id, number))
 
     async def partition(self, topic: Topic, number: int) -> Partition:
         """The partition, read from the store at its first use."""
@@ -230,6 +234,7 @@ class Store:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             try:
                 await self.nodes.renew()
+                await self.announcements.keep_up()
                 await self.catalogue.refresh()
                 await self._look_at_memory()
                 if self._restored_timeline != self.link.timeline and not self._is_restoring:
