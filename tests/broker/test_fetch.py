@@ -17,6 +17,7 @@ from tests.broker.peers import (
     create_topic,
     fetch,
     fetch_request,
+    memory_grows_less_than,
     metadata,
     produce,
     records_of,
@@ -226,3 +227,34 @@ def test_a_reader_at_the_end_misses_nothing_of_a_busy_partition(
         found += values_of(fetch(connection, topic, {0: len(found)}, max_wait_ms=LONG_MS, min_bytes=1)[0])
     writer.join()
     assert found == expected
+
+
+def test_a_record_that_arrives_while_other_partitions_are_read_wakes_the_fetch(
+    serving: BrokerProcess, connection: Connection, topic: str
+) -> None:
+    """Reading the large one takes a while; what comes to the small one meanwhile must not be slept over."""
+    create_topic(connection, topic, partitions=2)
+    produce(connection, topic, {1: batch_of(bytes(1_000_000))})
+    large = size_of(fetch(connection, topic, {1: 0})[1])
+    with connect(serving) as other:
+        for number in range(50):
+            connection.ask(fetch_request(topic, {0: number, 1: 0}, max_wait_ms=LONG_MS, min_bytes=large + 1), 12)
+            produce(other, topic, {0: batch_of(b"%d" % number)})
+            answer = connection.receive()
+            assert isinstance(answer, FetchResponse)
+            assert values_of(answer.responses[0].partitions[0]) == [b"%d" % number]
+
+
+def test_a_request_of_many_partitions_reads_no_more_than_it_may_return(
+    serving: BrokerProcess, connection: Connection, topic: str
+) -> None:
+    """Little is wanted of each of them, and each would take a whole entry to be read."""
+    create_topic(connection, topic)
+    for _ in range(3):
+        produce(connection, topic, {0: batch_of(bytes(1_000_000))})
+    request = fetch_request(topic, {0: 0}, partition_max_bytes=1)
+    request.topics[0].partitions *= 20_000
+    with memory_grows_less_than(serving, 150 << 20):
+        answer = connection.send_for(request, FetchResponse, 12)
+    sizes = [size_of(data) for data in answer.responses[0].partitions]
+    assert (len(sizes), sum(size > 0 for size in sizes)) == (20_000, 1)

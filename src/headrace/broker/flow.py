@@ -8,12 +8,16 @@ most the budget, one frame, and a receive buffer for each connection.
 
 Answers are counted while they are read and until they have left, for a client that does not read them keeps them
 here. When the room is used up a Fetch returns only the least that it has to.
+
+And time is shared like memory: a request of a great many parts lets others have their turn in between.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Protocol
+
+_PARTS_PER_TURN = 200
 
 
 class Waiter(Protocol):
@@ -115,3 +119,17 @@ class AnswerRoom:
 
     def give(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
+
+
+class Turns:
+    """The parts of one request as they are worked on: after every few the event loop is due for others."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts = 0
+
+    def is_over(self) -> bool:
+        """Counts a part; if true, the handler sleeps for a moment (`asyncio.sleep(0)`)."""
+        self._parts += 1
+        return self._parts % _PARTS_PER_TURN == 0

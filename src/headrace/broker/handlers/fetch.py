@@ -7,10 +7,11 @@ limits. If it yields too little, the request waits for appends; an append throug
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine
 
 from headrace.broker.dispatch import Call
 from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_by
+from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
 from headrace.store.entries import Taken
 from headrace.store.partition import Partition
@@ -67,6 +68,8 @@ class _Fetch:
         self._max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
         self._deadline = asyncio.get_running_loop().time() + max(request.max_wait_ms, 0) / 1000
         self._partitions: dict[int, Partition] = {}
+        self._seen_bytes: dict[Partition, int] = {}
+        """How much had been appended to each partition when this pass looked at it."""
 
     async def until_enough(self) -> list[Result]:
         while True:
@@ -83,9 +86,14 @@ class _Fetch:
         most = left = min(self._max_bytes, self._room.left_bytes)
         results: list[Result | None] = []
         uncached: list[int] = []
+        turns = Turns()
+        self._seen_bytes.clear()
         for place, wanted in enumerate(self._wanted):
+            if turns.is_over():
+                await asyncio.sleep(0)
             try:
                 partition = await self._open(place, wanted)
+                self._seen_bytes.setdefault(partition, partition.index.size_bytes)
                 taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == most)
             except KafkaError as error:
                 results.append((wanted, _refused(wanted, error.code), 0))
@@ -97,24 +105,33 @@ class _Fetch:
                 left -= taken.size_bytes
                 results.append((wanted, _found(wanted, partition, taken), taken.size_bytes))
         if uncached:
-            held_bytes = max(0, min(left, sum(self._wanted[place].max_bytes for place in uncached)))
-            self._room.take(held_bytes)
-            try:
-                await self._read_uncached(uncached, left, left == most, results)
-            finally:
-                self._room.give(held_bytes)
+            await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
 
     async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Result | None]) -> None:
+        """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it."""
+        entry_bytes = self._broker.store.options.append_entry_bytes
         reads = []
+        held_bytes = 0
         for place in places:
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:
                 results[place] = (wanted, _found(wanted, partition, Taken([], 0)), 0)
                 continue
             reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
-            left -= wanted.max_bytes
+            cost = max(entry_bytes, min(left, wanted.max_bytes))
+            held_bytes += cost
+            left -= cost
             first = False
+        self._room.take(held_bytes)
+        try:
+            await self._gather(reads, results)
+        finally:
+            self._room.give(held_bytes)
+
+    async def _gather(
+        self, reads: list[tuple[int, Coroutine[None, None, Taken]]], results: list[Result | None]
+    ) -> None:
         taken = await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
         for (place, _), found in zip(reads, taken, strict=True):
             wanted, partition = self._wanted[place], self._partitions[place]
@@ -138,14 +155,17 @@ class _Fetch:
         return partition
 
     async def _wait(self, missing_bytes: int, timeout_s: float) -> None:
-        """Returns when that many bytes have been appended to the partitions, or the time is over."""
+        """Returns when that many bytes were appended since the pass looked, or the time is over."""
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
-        watched = set(self._partitions.values())
-        goal = _appended(watched) + missing_bytes
+        seen = self._seen_bytes
 
         def look(partition: Partition) -> None:
-            if not woken.done() and (partition.is_gone or not partition.is_confirmed or _appended(watched) >= goal):
+            nonlocal missing_bytes
+            size_bytes = partition.index.size_bytes
+            missing_bytes -= size_bytes - seen[partition]
+            seen[partition] = size_bytes
+            if not woken.done() and (partition.is_gone or not partition.is_confirmed or missing_bytes <= 0):
                 woken.set_result(None)
 
         def time_is_over() -> None:
@@ -153,18 +173,15 @@ class _Fetch:
                 woken.set_result(None)
 
         timer = loop.call_later(timeout_s, time_is_over)
-        for partition in watched:
+        for partition in seen:
             partition.watchers.add(look)
+            look(partition)
         try:
             await woken
         finally:
             timer.cancel()
-            for partition in watched:
+            for partition in seen:
                 partition.watchers.discard(look)
-
-
-def _appended(partitions: Iterable[Partition]) -> int:
-    return sum(partition.index.size_bytes for partition in partitions)
 
 
 def _found(wanted: Wanted, partition: Partition, taken: Taken) -> PartitionData:

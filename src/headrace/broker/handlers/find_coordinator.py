@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headrace.broker.dispatch import Call
+from headrace.broker.flow import Turns
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -13,9 +16,13 @@ _TRANSACTIONS = "Transactions are not supported by this broker; remove transacti
 
 async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if call.version >= _MANY_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[_find(call, key, request.key_type) for key in request.coordinator_keys]
-        )
+        response = FindCoordinatorResponse()
+        turns = Turns()
+        for key in request.coordinator_keys:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            response.coordinators.append(_find(call, key, request.key_type))
+        return response
     found = _find(call, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
+from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
 from headrace.store.partition import Partition
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -23,10 +26,13 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDIN
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
+    turns = Turns()
     for asked in request.topics:
         answers = ListOffsetsTopicResponse(name=asked.name)
         response.topics.append(answers)
         for partition in asked.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answers.partitions.append(await _answer(call, asked.name, partition))
     return response
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headrace.broker import authorized
 from headrace.broker.broker import Broker
 from headrace.broker.creation import auto_create
 from headrace.broker.dispatch import Call
+from headrace.broker.flow import Turns
 from headrace.broker.topic_names import check_topic_name
 from headrace.store.catalogue import Topic
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -30,7 +33,7 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
         ]
     else:
         may_create = request.allow_auto_topic_creation and broker.options.auto_create_topics
-        topics = [await _asked(broker, asked, may_create, operations) for asked in request.topics]
+        topics = await _each_asked(broker, request.topics, may_create, operations)
     cluster = authorized.CLUSTER if request.include_cluster_authorized_operations else authorized.NOT_ASKED
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node.id, node.host, node.port) for node in store.nodes.live],
@@ -39,6 +42,19 @@ async def handle(call: Call, request: MetadataRequest) -> MetadataResponse:
         topics=topics,
         cluster_authorized_operations=cluster,
     )
+
+
+async def _each_asked(
+    broker: Broker, asked: list[MetadataRequestTopic], may_create: bool, operations: int
+) -> list[MetadataResponseTopic]:
+    """Each topic once, however often it is named: the answer must not be larger than what there is to tell."""
+    turns = Turns()
+    answers = []
+    for topic in {(topic.name, topic.topic_id): topic for topic in asked}.values():
+        if turns.is_over():
+            await asyncio.sleep(0)
+        answers.append(await _asked(broker, topic, may_create, operations))
+    return answers
 
 
 async def _asked(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headrace.broker.dispatch import Call
+from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.offset_for_leader_epoch import (
@@ -17,8 +20,13 @@ from headrace.wire.schema import ZERO_UUID
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
+    turns = Turns()
     for asked in request.topics:
-        answers = [await _answer(call, asked.topic, partition) for partition in asked.partitions]
+        answers = []
+        for partition in asked.partitions:
+            if turns.is_over():
+                await asyncio.sleep(0)
+            answers.append(await _answer(call, asked.topic, partition))
         topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
     return OffsetForLeaderEpochResponse(topics=topics)
 

@@ -10,6 +10,7 @@ import asyncio
 
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call, CloseConnection
+from headrace.broker.flow import Turns
 from headrace.broker.recompression import recompress
 from headrace.broker.topic_configs import TopicPolicy
 from headrace.store.catalogue import Topic
@@ -54,11 +55,14 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
 async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse) -> list[Waiting]:
     """Hands each batch to its partition, or refuses it; the batches whose outcome is to come."""
     waiting: list[Waiting] = []
+    turns = Turns()
     for data in request.topic_data:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(answers)
         topic, refusal = await _topic(call, request, data.name, data.topic_id)
         for partition_data in data.partition_data:
+            if turns.is_over():
+                await asyncio.sleep(0)
             answer = PartitionProduceResponse(index=partition_data.index, base_offset=-1, log_append_time_ms=_NO_TIME)
             answers.partition_responses.append(answer)
             try:
