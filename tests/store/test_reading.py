@@ -15,7 +15,7 @@ from headrace.store.partition import Partition
 from headrace.store.store import Store
 from headrace.wire.batch import iter_headers
 from tests.store.conftest import OpenStore
-from tests.store.produced import Stored, batch, produce, records_of, same_partition, values
+from tests.store.produced import Stored, assert_dense, batch, produce, records_of, same_partition, values
 from tests.store.servers import Valkey
 
 one_server = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -92,7 +92,9 @@ async def test_the_cache_and_redis_give_the_batches_from_an_offset_on(
     offset = round(at * partition.end)
     expected = model.read(offset, max_bytes, at_least_one)
     assert joined(partition.read_cached(offset, max_bytes, at_least_one)) == expected
-    assert joined(await partition.read(offset, max_bytes, at_least_one)) == expected
+    found = joined(await partition.read(offset, max_bytes, at_least_one))
+    assert expected.startswith(found)  # how many entries to ask for is an estimate: it may be less, never nothing
+    assert bool(found) == bool(expected)
 
 
 @one_server
@@ -155,6 +157,15 @@ async def test_a_read_never_goes_past_the_end_that_is_known(partition: Partition
     await produce(other, b"b")
     assert values([*records_of(joined(await partition.read(0, 1000, True)))]) == [b"a"]
     assert joined(await partition.read(1, 1000, True)) == b""
+
+
+async def test_reading_on_from_where_the_last_read_ended_gives_everything_once(partition: Partition) -> None:
+    for n in range(60):
+        await produce(partition, *[b"%d" % n * (n * 37 % 50 + 1)] * (n % 3 + 1))
+    found: list[Stored] = []
+    while len(found) < partition.end:
+        found += records_of(joined(await partition.read(len(found), 700, True)))
+    assert_dense(found)
 
 
 async def test_a_batch_larger_than_the_limit_is_given_alone_or_not_at_all(partition: Partition) -> None:
