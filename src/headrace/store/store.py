@@ -215,6 +215,7 @@ class Store:
         task = asyncio.create_task(guarded(), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # cancelled before it began
 
     def count_event(self, name: str, number: int) -> None:
         """Counts what people should see: gaps, restored entries."""
