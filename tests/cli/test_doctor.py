@@ -126,7 +126,7 @@ def test_a_redis_of_ones_own_is_looked_at(tmp_path: Path, server: tuple[RedisPro
 
 def test_permissions_that_are_missing_are_named(tmp_path: Path, server: tuple[RedisProcess, redis.Redis]) -> None:
     process, client = server
-    tell(client, "ACL", "SETUSER", "mill", "on", ">secret", "~headrace:*", "+@all", "-xadd", "-evalsha")
+    tell(client, "ACL", "SETUSER", "mill", "on", ">secret", "~headrace:*", "&headrace:*", "+@all", "-xadd", "-evalsha")
     url = f"redis://mill:secret@127.0.0.1:{process.port}"
     denied = findings(doctor(tmp_path, "--redis", url, "--json"))["redis permissions"]
     assert (denied["level"], "XADD, EVALSHA" in denied["found"]) == ("fail", True)

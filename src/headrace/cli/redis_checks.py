@@ -157,6 +157,7 @@ async def _permissions(link: RedisLink, prefix: str) -> Finding:
                 denied.append(" ".join(map(str, command[: 2 if command[0] == "XGROUP" else 1])))
     if denied:
         user = link.address.username or "default"
-        advice = f"ACL SETUSER {user} ~{prefix}:* +@read +@write +@stream +@scripting +@transaction +@connection +info"
+        kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info"
+        advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}"
         return fail("redis permissions", f"user {user} may not {', '.join(denied)} on {prefix}:*", advice)
     return ok("redis permissions", f"all {len(commands(prefix))} commands are allowed on {prefix}:*")

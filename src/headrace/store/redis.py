@@ -261,8 +261,7 @@ class _RedisWire(asyncio.Protocol):
         try:
             while (reply := reader.gets()) is not False:
                 if self._link.on_message is not None and not self._waiting:
-                    if reply[0] == b"message":
-                        self._link.on_message(reply[2])
+                    self._pushed(reply)
                     continue
                 future, _ = self._waiting.popleft()
                 if future.done():
@@ -273,6 +272,13 @@ class _RedisWire(asyncio.Protocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.abort(f"not a Redis reply: {error}")
+
+    def _pushed(self, reply: Any) -> None:
+        """What comes to a link that listens: messages, and the answer to its subscription."""
+        if isinstance(reply, hiredis.ReplyError):
+            log.error("redis does not let us listen", extra={"link": self._link.name, "why": str(reply)})
+        elif reply[0] == b"message" and self._link.on_message is not None:
+            self._link.on_message(reply[2])
 
     def _refused(self, future: asyncio.Future[Any], text: str) -> None:
         error = RedisError(text)
