@@ -28,7 +28,7 @@ from tests.broker.members import (
     join_again,
     rebalance,
 )
-from tests.broker.peers import connect
+from tests.broker.peers import connect, metadata
 from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker
 
@@ -220,6 +220,17 @@ class TestHeartbeat:
         wait_until(lambda: member.heartbeat() == REBALANCE_IN_PROGRESS, "the silent member was kept")
         assert [row.member_id for row in member.join().members] == [member.id]
         assert other.heartbeat() == UNKNOWN_MEMBER_ID
+
+    def test_the_late_commit_of_a_member_whose_session_ended_is_refused(
+        self, member: Member, observer: Connection, topic: str
+    ) -> None:
+        metadata(member.connection, topic)
+        member.join(session_ms=500)
+        member.sync({member.id: b""})
+        assert member.commit(topic, {0: 1}) == {0: NONE}
+        wait_for_state(observer, member.group, "Empty")
+        assert member.commit(topic, {0: 2}) == {0: UNKNOWN_MEMBER_ID}
+        assert members.committed_offset(observer, member.group, topic) == 1
 
 
 class TestLeave:
