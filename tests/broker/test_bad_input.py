@@ -22,6 +22,7 @@ from tests.broker.peers import (
     Bystander,
     batch_of,
     connect,
+    create_topic,
     fetch_request,
     is_closed_by_peer,
     memory_grows_less_than,
@@ -37,14 +38,14 @@ MIB = 1 << 20
 NOWHERE = "no-such-topic"
 
 
-def requests_of_clients() -> list[tuple[Payload, int]]:
+def requests_of_clients(topic: str = NOWHERE) -> list[tuple[Payload, int]]:
     """Real requests in an old and a flexible version each."""
     offsets = ListOffsetsRequest(
-        topics=[ListOffsetsTopic(NOWHERE, [ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+        topics=[ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=-1)])]
     )
-    asked = MetadataRequest([MetadataRequestTopic(name=NOWHERE)], allow_auto_topic_creation=False)
-    produced = produce_request(NOWHERE, {0: batch_of(b"value"), 1: batch_of(b"a", b"b")})
-    wanted = fetch_request(NOWHERE, {0: 0, 1: 5})
+    asked = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    produced = produce_request(topic, {0: batch_of(b"value"), 1: batch_of(b"a", b"b")})
+    wanted = fetch_request(topic, {0: 0, 1: 5})
     return [
         (ApiVersionsRequest("librdkafka", "2.0"), 0),
         (ApiVersionsRequest("librdkafka", "2.0"), 4),
@@ -249,7 +250,7 @@ def test_frames_split_at_any_byte_are_put_together(broker: BrokerProcess) -> Non
 # -- chance -------------------------------------------------------------------------------------------------------
 
 
-def garbage(chance: random.Random) -> bytes:
+def garbage(chance: random.Random, topic: str) -> bytes:
     """Frames of random bytes under a header that often is a good one."""
     size = chance.choice([10, 20, 100, 5_000])
     body = bytearray(chance.randbytes(size))
@@ -259,9 +260,9 @@ def garbage(chance: random.Random) -> bytes:
     return struct.pack(">i", size) + bytes(body)
 
 
-def mutated(chance: random.Random) -> bytes:
-    """A real request with a few bytes changed, cut out or put in."""
-    frame = bytearray(request_frame(*chance.choice(requests_of_clients()), 1, "client"))
+def mutated(chance: random.Random, topic: str) -> bytes:
+    """A real request, often for a topic that exists, with a few bytes changed, cut out or put in."""
+    frame = bytearray(request_frame(*chance.choice(requests_of_clients(topic)), 1, "client"))
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(4, len(frame))
         match chance.randrange(4):
@@ -282,14 +283,20 @@ def mutated(chance: random.Random) -> bytes:
 @pytest.mark.parametrize("make", [garbage, mutated])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_frames_never_disturb_anybody(
-    broker: BrokerProcess, bystander: Bystander, make: Callable[[random.Random], bytes], seed: int
+    broker: BrokerProcess,
+    bystander: Bystander,
+    topic: str,
+    make: Callable[[random.Random, str], bytes],
+    seed: int,
 ) -> None:
     chance = random.Random(seed)
+    with connect(broker) as connection:
+        create_topic(connection, topic, partitions=2)
     seen = len(broker.log)
     with memory_grows_less_than(broker, 32 * MIB):
         for _ in range(400):
             with connect(broker, timeout_s=0.3) as connection, contextlib.suppress(BrokerUnreachable):
-                frames = [make(chance) for _ in range(chance.randint(1, 3))]
+                frames = [make(chance, topic) for _ in range(chance.randint(1, 3))]
                 connection.send_bytes(b"".join(frames))
                 for _ in frames:
                     connection.read_frame()  # until it closes the connection, or has nothing to say
