@@ -197,14 +197,15 @@ class TestStoreAway:
     ) -> None:
         redis = start_redis()
         broker = start_broker(redis=redis.url, **AT_ONCE, **QUICK_LEASE)
-        with Member(broker, group) as member:
-            member.join(session_ms=1_500)
+        with Member(broker, group) as member, connect(broker) as observer:
+            member.join(session_ms=2_000)
             member.sync({member.id: b""})
             redis.send_signal(SIGSTOP)
             wait_for_heartbeat(member, NOT_COORDINATOR)
-            let_pass(2.0, lambda: heartbeat_gives(member, NOT_COORDINATOR))
+            let_pass(2.5, lambda: heartbeat_gives(member, NOT_COORDINATOR))
             redis.send_signal(SIGCONT)
-            wait_until(lambda: member.heartbeat() != NOT_COORDINATOR, "the lease did not come back")
+            wait_until(lambda: members.describe(observer, group).error_code == NONE, "the lease did not come back")
+            let_pass(1.0, lambda: members.state_of(observer, group) == "Stable")
             assert member.heartbeat() == NONE
 
     def test_a_store_that_went_back_in_time_gets_groups_and_commits_again(
