@@ -26,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker whose groups form at once and whose sessions may be short: many tests use it, with groups of their own."""
+    """A broker whose groups form at once and whose sessions may be short; tests share it, with groups of their own."""
     process = BrokerProcess(
         tmp_path_factory.mktemp("groups") / "data",
         group_initial_rebalance_delay_ms=0,
