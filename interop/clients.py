@@ -68,6 +68,21 @@ GO_ENV = {
     "GOTOOLCHAIN": "local",
 }
 
+
+def _go(name: str) -> Client:
+    folder = HERE / name.replace("-", "_")
+    return Client(
+        name=name,
+        tools=(Tool("go", "Go 1.26 or later"),),
+        manifests=(folder / "go.mod", folder / "go.sum"),
+        sources=tuple(sorted(folder.glob("*.go"))),
+        fetch=(("go", "mod", "download"),),
+        build=(("go", "build", "-o", "interop-checks", "."),),
+        run=("./interop-checks",),
+        env=GO_ENV,
+    )
+
+
 CLIENTS = (
     Client(
         name="java",
@@ -93,16 +108,9 @@ CLIENTS = (
         fetch=(("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", f"--cache={CACHE / 'npm'}"),),
         run=("node", "main.js"),
     ),
-    Client(
-        name="franz-go",
-        tools=(Tool("go", "Go 1.26 or later"),),
-        manifests=(HERE / "franz_go" / "go.mod", HERE / "franz_go" / "go.sum"),
-        sources=(HERE / "franz_go" / "main.go", HERE / "franz_go" / "groups.go", HERE / "franz_go" / "checks.go"),
-        fetch=(("go", "mod", "download"),),
-        build=(("go", "build", "-o", "franz-go-interop", "."),),
-        run=("./franz-go-interop",),
-        env=GO_ENV,
-    ),
+    _go("franz-go"),
+    _go("sarama"),
+    _go("kafka-go"),
     Client(
         name="kcat",
         tools=(

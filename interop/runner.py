@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -72,12 +73,12 @@ def _prepare(client: Client, log_path: Path) -> None:
         _copy(client, client.manifests)
         for command in client.fetch:
             if code := _logged(command, client, log_path):
-                raise Missing(f"its packages: `{' '.join(command)}` ended with {code}, see {_relative(log_path)}")
+                raise Missing(f"its packages; `{_short(command)}` ended with {code}, see {_relative(log_path)}")
         (client.work_dir / FETCHED).touch()
     _copy(client, client.sources)
     for command in client.build:
         if code := _logged(command, client, log_path):
-            raise Broken(f"build: `{' '.join(command)}` ended with {code}, see {_relative(log_path)}")
+            raise Broken(f"build: `{_short(command)}` ended with {code}, see {_relative(log_path)}")
 
 
 def _is_fetched(client: Client) -> bool:
@@ -111,13 +112,19 @@ def _provide(tool: Tool, log_path: Path) -> None:
     raise Missing(f"`{tool.name}` is not on the PATH; it comes with {tool.source}")
 
 
+def _short(command: Command) -> str:
+    """A command's name and what it is asked to do, without its options."""
+    return " ".join(part for part in command if not part.startswith("-"))
+
+
 def _logged(command: Command, client: Client, log_path: Path) -> int:
-    with log_path.open("a") as log:
-        done = subprocess.run(
+    """The exit code of a command that prepares a client; 124, as timeout(1) says, if it took too long."""
+    with log_path.open("a") as log, contextlib.suppress(subprocess.TimeoutExpired):
+        return subprocess.run(
             command, cwd=client.work_dir, env=_environment(client), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             timeout=FETCH_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    return done.returncode
+        ).returncode  # fmt: skip
+    return 124
 
 
 def _run(client: Client, log_path: Path) -> Row:
