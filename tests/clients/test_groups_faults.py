@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from tests.broker.members import committed_offset
@@ -114,8 +115,6 @@ class Flow:
         self._thread.start()
 
     def _run(self) -> None:
-        import confluent_kafka
-
         producer = confluent_kafka.Producer({"bootstrap.servers": self._broker.address, "linger.ms": 5})
         while not self._stop.wait(0.01):
             for partition in range(self._partitions):

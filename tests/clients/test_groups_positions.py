@@ -94,6 +94,11 @@ def test_assign_with_a_group_id_commits_without_joining(
         loner.leave()
 
 
+def test_a_partition_that_does_not_exist_has_no_commit(member: GroupMember) -> None:
+    member.read(2 * RECORDS)
+    assert member.committed(99) is None
+
+
 def test_a_group_that_is_new_starts_where_auto_offset_reset_says(
     client: type[GroupMember], groups_broker: BrokerProcess, group: str, full_topic: str
 ) -> None:
