@@ -33,7 +33,7 @@ func main() {
 		})
 	}
 	all.check("read by offset and time", seek)
-	all.check("two members and resuming where they committed", twoMembers)
+	all.check("two members and their commits", twoMembers)
 	if all.failures > 0 {
 		os.Exit(1)
 	}

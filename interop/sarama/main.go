@@ -40,7 +40,7 @@ func main() {
 		return roundTrip(ctx, "idempotent", config)
 	})
 	all.check("offsets by time", byTime)
-	all.check("two members and resuming where they committed", twoMembers)
+	all.check("two members and their commits", twoMembers)
 	all.check("a transactional producer is refused", transactions)
 	if all.failures > 0 {
 		os.Exit(1)
