@@ -279,6 +279,5 @@ func transactions(context.Context) error {
 	if !errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed) {
 		return fmt.Errorf("got %v", err)
 	}
-	// Sarama looks for a coordinator 50 times, 100 ms apart, whatever the error.
-	return expect("within 10 s", time.Since(start) < 10*time.Second, true)
+	return expect("within 5 s", time.Since(start) < 5*time.Second, true)
 }

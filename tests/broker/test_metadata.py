@@ -11,6 +11,7 @@ from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.peers import connect, create_topic, metadata
 from tests.broker_process import BrokerProcess
@@ -132,11 +133,15 @@ def test_every_version_finds_a_groups_coordinator(broker: BrokerProcess, connect
 
 
 def test_coordinators_that_do_not_exist_here_are_refused_for_good(connection: Connection) -> None:
-    for kind, code in (
-        (TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        (SHARE, ErrorCode.INVALID_REQUEST),
-        (99, ErrorCode.INVALID_REQUEST),
-    ):
+    for kind in (SHARE, 99):
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b"])
         answer = connection.send_for(request, FindCoordinatorResponse, 6)
-        assert [found.error_code for found in answer.coordinators] == [code, code]
+        assert [found.error_code for found in answer.coordinators] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_a_transactional_id_has_a_coordinator_that_refuses_it_for_good(connection: Connection) -> None:
+    request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["mover"])
+    answer = connection.send_for(request, FindCoordinatorResponse, 6)
+    assert [(found.error_code, found.node_id) for found in answer.coordinators] == [(0, 0)]
+    init = connection.send_for(InitProducerIdRequest(transactional_id="mover"), InitProducerIdResponse)
+    assert init.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -21,12 +21,12 @@ class TestInitialDelay:
         driver.advance(1)
         assert driver.joined(token).generation == 1
 
-    def test_each_joiner_extends_it_by_another_delay(self) -> None:
+    def test_each_joiner_extends_it_to_a_delay_after_its_own_join(self) -> None:
         driver = Driver(DELAYED)
         first = driver.join(version=3)
         driver.advance(2_000)
         second = driver.join(version=3)
-        driver.advance(3_999)
+        driver.advance(2_999)
         assert driver.is_parked(first)
         driver.advance(1)
         assert driver.joined(first).generation == driver.joined(second).generation == 1

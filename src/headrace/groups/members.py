@@ -6,14 +6,12 @@ Every change of membership goes through here, so that the counts beside `members
 
 from collections.abc import Iterable
 
-import msgspec
-
 from headrace.groups.answers import JoinAnswer, SyncAnswer
 from headrace.groups.errors import ErrorCode
 from headrace.groups.events import Join
 from headrace.groups.scene import Turn
 from headrace.groups.state import Group, Member, Parked, Protocol
-from headrace.groups.timers import pending_timer, session_timer
+from headrace.groups.timers import JOIN_TIMER, pending_timer, session_timer
 
 _SUPERSEDED = ErrorCode.REBALANCE_IN_PROGRESS
 """For a parked request whose member sent it again, most likely over a new connection."""
@@ -68,7 +66,9 @@ def add_member(turn: Turn, join: Join, member_id: str) -> None:
         group.pending.remove(member_id)
         turn.cancel_timer(pending_timer(member_id))
     if group.initial is not None:
-        group.initial = msgspec.structs.replace(group.initial, member_added=True)
+        # From this join on, not another whole delay at the end of the first as in Kafka: nobody waits for nothing.
+        left_ms = group.initial.ends_by_ms - turn.scene.now_ms
+        turn.set_timer(JOIN_TIMER, max(min(turn.scene.settings.initial_rebalance_delay_ms, left_ms), 0))
     group.joins[member_id] = Parked(join.token, join.version)
     turn.set_timer(session_timer(member_id), turn.scene.settings.new_member_join_timeout_ms)
 

@@ -44,7 +44,7 @@ def _begin_initial(turn: Turn) -> None:
     if delay_ms == 0:
         complete_join(turn)
         return
-    group.initial = InitialDelay(remaining_ms=max(group.rebalance_timeout_ms() - delay_ms, 0))
+    group.initial = InitialDelay(turn.scene.now_ms + max(group.rebalance_timeout_ms(), delay_ms))
     turn.set_timer(JOIN_TIMER, delay_ms)
 
 
@@ -72,12 +72,6 @@ def join_timer_fired(turn: Turn) -> None:
     group = turn.group
     if group.state is not State.PREPARING_REBALANCE:
         turn.cancel_timer(JOIN_TIMER)
-        return
-    initial = group.initial
-    if initial is not None and initial.member_added and initial.remaining_ms > 0:
-        delay_ms = min(turn.scene.settings.initial_rebalance_delay_ms, initial.remaining_ms)
-        group.initial = InitialDelay(remaining_ms=initial.remaining_ms - delay_ms)
-        turn.set_timer(JOIN_TIMER, delay_ms)
         return
     complete_join(turn)
 

@@ -50,10 +50,10 @@ class Parked(msgspec.Struct, frozen=True):
 
 
 class InitialDelay(msgspec.Struct, frozen=True):
-    """The first rebalance of an Empty group: it waits for more members, longer if some came."""
+    """The first rebalance of an Empty group: it waits for more members, and for each that comes a delay longer."""
 
-    remaining_ms: int
-    member_added: bool = False
+    ends_by_ms: int
+    """However many come: the rebalance time-out of the first one."""
 
 
 class Group(msgspec.Struct, kw_only=True):

@@ -1,4 +1,8 @@
-"""FindCoordinator: which node looks after a group."""
+"""FindCoordinator: which node looks after a group.
+
+A transactional id has a coordinator too, although there are no transactions: it refuses the producer for good at
+InitProducerId. A refusal already here would make some clients look for a coordinator again and again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinator
 
 _GROUP, _TRANSACTION = 0, 1
 _MANY_SINCE = 4
-_TRANSACTIONS = "Transactions are not supported by this broker; remove transactional.id."
 
 
 async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -34,12 +37,9 @@ async def handle(call: Call, request: FindCoordinatorRequest) -> FindCoordinator
 
 
 def _find(call: Call, key: str, key_type: int) -> Coordinator:
-    if key_type == _TRANSACTION:
-        # A fatal error: a client that is told to try again would try for ever.
-        return _refused(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _TRANSACTIONS)
-    if key_type != _GROUP:
+    if key_type not in (_GROUP, _TRANSACTION):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} do not exist here.")
-    if not key:
+    if not key and key_type == _GROUP:
         return _refused(key, ErrorCode.INVALID_GROUP_ID, "A group id is not empty.")
     node = call.broker.store.nodes.owner(key.encode())
     return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
