@@ -1,0 +1,262 @@
+"""Records as fields of stream entries, both ways. Pure; the loops that run once per record are here and nowhere else.
+
+An entry has the fields `key`, `value`, `timestamp` (milliseconds, where it is not the id's), `h:<name>` for each header
+in its order, `n:<name>` with an empty value for a header whose value is null. What is null is absent; a record with
+nothing at all has the marker field `null`. A stream's field names may repeat and hold any bytes, so nothing is lost.
+
+Redis code may write other fields. Such an entry is delivered too: its value is a JSON object of all its fields, its
+key the field `key` if there is one. A name that repeats has an array of values; a value that is not UTF-8 is an object
+`{"base64": "..."}`; bytes of a name that are not UTF-8 are written as `\\xNN`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.wire.batch import CRC_COVERS_FROM, HEADER_BYTES, MAGIC, BatchHeader, pack_header
+from headrace.wire.records import Header, Record
+from headrace.wire.varint import encode_varint, encode_varlong
+
+KEY, VALUE, TIMESTAMP, NOTHING = b"key", b"value", b"timestamp", b"null"
+_HEADER, _NULL_HEADER = b"h:", b"n:"
+MOST_FIELDS = 3_500
+"""Of an entry that the broker writes: a script hands Redis no more arguments than about twice as many."""
+BATCH_BYTES = 256 << 10
+_WIDEST_DELTA = (1 << 31) - 1
+_NULL = encode_varint(-1)
+_INT64 = 1 << 63
+
+StreamEntry = Sequence[Any]
+"""An entry as XRANGE returns it: id, and fields with their values in one list."""
+
+
+class TooManyFields(ValueError):
+    """A record has more headers than an entry takes fields."""
+
+
+class Built(NamedTuple):
+    """A batch for consumers."""
+
+    base_offset: int
+    end_offset: int
+    data: bytes
+
+
+# -- records -> fields ----------------------------------------------------------------------------------------------
+
+
+def fields_of(record: Record, with_time: bool) -> list[bytes]:
+    """The fields of a record's entry; `with_time` if its time is its own rather than the id's."""
+    fields: list[bytes] = []
+    if record.key is not None:
+        fields += (KEY, record.key)
+    if record.value is not None:
+        fields += (VALUE, record.value)
+    if with_time:
+        fields += (TIMESTAMP, b"%d" % record.timestamp)
+    for name, value in record.headers:
+        raw = name.encode("utf-8", "surrogateescape")
+        fields += (_NULL_HEADER + raw, b"") if value is None else (_HEADER + raw, value)
+    return fields or [NOTHING, b""]
+
+
+def pack_entries(records: Sequence[Record], with_time: bool) -> bytes:
+    """The fields of each record as a MessagePack array of strings, one behind the other: how they travel to a script.
+
+    Strings are written in the format's old form, without a type for bytes: the only one that Redis reads.
+    """
+    parts: list[bytes] = []
+    for record in records:
+        value = record.value
+        if record.key is None and value is not None and not record.headers and not with_time:
+            parts += (b"\x92\xa5value\xdb", len(value).to_bytes(4, "big"), value)
+            continue
+        fields = fields_of(record, with_time)
+        count = len(fields)
+        if count > 2 * MOST_FIELDS:
+            raise TooManyFields(f"A record has {len(record.headers)} headers; an entry takes {MOST_FIELDS} fields.")
+        parts.append(bytes((0x90 | count,)) if count < 16 else b"\xdc" + count.to_bytes(2, "big"))
+        for field in fields:
+            parts += (b"\xdb", len(field).to_bytes(4, "big"), field)
+    return b"".join(parts)
+
+
+# -- fields -> records ----------------------------------------------------------------------------------------------
+
+
+def record_of(entry: StreamEntry, offset: int) -> Record:
+    """The record of an entry; one with other fields is JSON."""
+    raw_id, fields = entry
+    record = Record(offset, int(raw_id.split(b"-", 1)[0]), None, None, [])
+    for at in range(0, len(fields), 2):
+        if not _take_field(record, fields, at):
+            return _foreign(record, fields)
+    return record
+
+
+def is_foreign(entry: StreamEntry) -> bool:
+    """Whether an entry has fields of Redis code's own."""
+    record = Record(0, 0, None, None, [])
+    fields = entry[1]
+    return not all(_take_field(record, fields, at) for at in range(0, len(fields), 2))
+
+
+def _take_field(record: Record, fields: Sequence[bytes], at: int) -> bool:
+    """Whether a field is one of a record's."""
+    name, value = fields[at], fields[at + 1]
+    if name == VALUE and record.value is None:
+        record.value = value
+    elif name == KEY and record.key is None:
+        record.key = value
+    elif name[:2] == _HEADER:
+        record.headers.append((name[2:].decode("utf-8", "surrogateescape"), value))
+    elif name[:2] == _NULL_HEADER and not value:
+        record.headers.append((name[2:].decode("utf-8", "surrogateescape"), None))
+    elif name == TIMESTAMP and TIMESTAMP not in fields[:at:2] and (time := _whole_number(value)) is not None:
+        record.timestamp = time
+    else:
+        return name == NOTHING and not value and len(fields) == 2
+    return True
+
+
+def _whole_number(text: bytes) -> int | None:
+    digits = text[1:] if text[:1] == b"-" else text
+    if not digits.isdigit() or len(digits) > 19:
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _foreign(record: Record, fields: Sequence[bytes]) -> Record:
+    values: dict[str, list[Any]] = {}
+    for at in range(0, len(fields), 2):
+        values.setdefault(fields[at].decode("utf-8", "backslashreplace"), []).append(_json_value(fields[at + 1]))
+    content = {name: found[0] if len(found) == 1 else found for name, found in values.items()}
+    key = next((fields[at + 1] for at in range(0, len(fields), 2) if fields[at] == KEY), None)
+    time = int(record.timestamp)
+    return Record(record.offset, time, key, msgspec.json.encode(content), [])
+
+
+def _json_value(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+# -- entries -> batches ---------------------------------------------------------------------------------------------
+
+
+def batches_of(
+    entries: Sequence[StreamEntry],
+    offsets: Sequence[int],
+    *,
+    leader_epoch: int,
+    max_bytes: int,
+    at_least_one: bool,
+    skips_foreign: bool = False,
+) -> list[Built]:
+    """Entries as batches, together at most `max_bytes`; the first record even if it is larger.
+
+    A batch is uncompressed, has each record's own time, and ends at BATCH_BYTES or where an offset would be too far
+    from its base for the format.
+    """
+    built: list[Built] = []
+    open_batch: _OpenBatch | None = None
+    size_bytes = 0
+    for entry, offset in zip(entries, offsets, strict=True):
+        if skips_foreign and is_foreign(entry):
+            continue
+        record = record_of(entry, offset)
+        if open_batch is None or open_batch.is_full_for(offset):
+            if open_batch is not None:
+                built.append(open_batch.build(leader_epoch))
+            open_batch = _OpenBatch(offset, record.timestamp)
+            size_bytes += HEADER_BYTES
+        body = open_batch.encode(record)
+        if size_bytes + len(body) > max_bytes and not (at_least_one and not built and not open_batch.count):
+            break
+        open_batch.add(body, offset, record.timestamp)
+        size_bytes += len(body)
+        if size_bytes >= max_bytes:
+            break
+    if open_batch is not None and open_batch.count:
+        built.append(open_batch.build(leader_epoch))
+    return built
+
+
+class _OpenBatch:
+    """A batch while records are added."""
+
+    __slots__ = ("base_offset", "base_timestamp", "count", "last_offset", "max_timestamp", "parts", "size_bytes")
+
+    def __init__(self, base_offset: int, base_timestamp: int) -> None:
+        self.base_offset = self.last_offset = base_offset
+        self.base_timestamp = self.max_timestamp = base_timestamp
+        self.parts: list[bytes] = []
+        self.size_bytes = 0
+        self.count = 0
+
+    def is_full_for(self, offset: int) -> bool:
+        return self.size_bytes >= BATCH_BYTES or offset - self.base_offset > _WIDEST_DELTA
+
+    def encode(self, record: Record) -> bytes:
+        key, value = record.key, record.value
+        body = b"".join(
+            (
+                b"\0",
+                encode_varlong(_wrapped(record.timestamp - self.base_timestamp)),
+                encode_varint(record.offset - self.base_offset),
+                _NULL if key is None else encode_varint(len(key)) + key,
+                _NULL if value is None else encode_varint(len(value)) + value,
+                _encode_headers(record.headers) if record.headers else b"\0",
+            )
+        )
+        return encode_varint(len(body)) + body
+
+    def add(self, body: bytes, offset: int, timestamp: int) -> None:
+        self.parts.append(body)
+        self.size_bytes += len(body)
+        self.count += 1
+        self.last_offset = offset
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+
+    def build(self, leader_epoch: int) -> Built:
+        payload = b"".join(self.parts)
+        header = BatchHeader(
+            base_offset=self.base_offset,
+            length=HEADER_BYTES + len(payload),
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=self.last_offset - self.base_offset,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            count=self.count,
+        )
+        crc = crc32c(payload, crc32c(pack_header(header)[CRC_COVERS_FROM:]))
+        head = pack_header(msgspec.structs.replace(header, crc=crc))
+        return Built(self.base_offset, self.last_offset + 1, head + payload)
+
+
+def _wrapped(delta: int) -> int:
+    """A difference of two times as 64 bits hold it: the reader's sum comes out right."""
+    return (delta + _INT64) % (2 * _INT64) - _INT64
+
+
+def _encode_headers(headers: list[Header]) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        raw = name.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(raw)), raw)
+        parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)
