@@ -171,6 +171,10 @@ class _Fetch:
         def time_is_over() -> None:
             if not woken.done():
                 woken.set_result(None)
+            if len(self._broker.store.nodes.live) > 1:
+                # An announcement may have been lost: the last pass asks the store itself.
+                for partition in seen:
+                    partition.doubt()
 
         timer = loop.call_later(timeout_s, time_is_over)
         for partition in seen:
