@@ -21,7 +21,7 @@ from bench.table import show
 from headrace.store.address import parse_address
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.nodes import Node
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.store.redis import parse_info
 from headrace.store.store import Store, StoreOptions
 from headrace.wire.batch import check_produced
@@ -92,12 +92,12 @@ async def _by_topics(store: Store, counts: list[int]) -> None:
     show(["topics", "operation", "commands", "us", "ratio"], rows)
 
 
-async def _append(partition: Partition) -> None:
+async def _append(partition: AnyPartition) -> None:
     batch = memoryview(bytearray(encode_batch([Record(0, partition.end, None, b"x" * 100, [])])))
     await partition.writer.submit(batch, check_produced(batch, 1 << 20), 10)
 
 
-async def _confirm(partition: Partition) -> None:
+async def _confirm(partition: AnyPartition) -> None:
     partition.doubt()
     await partition.confirm()
 

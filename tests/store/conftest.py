@@ -12,6 +12,7 @@ from headrace.store.address import parse_address
 from headrace.store.nodes import Node
 from headrace.store.partition import Partition
 from headrace.store.store import Store, StoreOptions
+from tests.store.produced import log_partition
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -81,4 +82,4 @@ async def store(open_store: OpenStore) -> Store:
 @pytest.fixture
 async def partition(store: Store) -> Partition:
     """Partition 0 of a topic `orders` with one partition."""
-    return await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    return await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)

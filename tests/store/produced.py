@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+from headrace.store.catalogue import Topic
 from headrace.store.entries import Taken
 from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.store.store import Store
 from headrace.store.writer import Appended
 from headrace.wire.batch import BatchHeader, check_produced, iter_headers
@@ -40,7 +42,7 @@ def batch(
 
 
 def produce(
-    partition: Partition,
+    partition: AnyPartition,
     *values: bytes,
     producer: int = -1,
     epoch: int = 0,
@@ -62,13 +64,13 @@ class Stored(NamedTuple):
     leader_epoch: int
 
 
-def stored_entries(valkey: Valkey, partition: Partition) -> list[tuple[int, bytes]]:
+def stored_entries(valkey: Valkey, partition: AnyPartition) -> list[tuple[int, bytes]]:
     """Base and bytes of each entry of the stream."""
     rows = valkey.stream(partition.keys.log)
     return [(int(identity.split(b"-")[0]), fields[b"b"]) for identity, fields in rows]
 
 
-def stored(valkey: Valkey, partition: Partition) -> list[Stored]:
+def stored(valkey: Valkey, partition: AnyPartition) -> list[Stored]:
     """All records of the stream, by asking the server and nobody else; each entry's id is its first offset."""
     records: list[Stored] = []
     for base, data in stored_entries(valkey, partition):
@@ -112,8 +114,15 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], timeout_s: float = 
             await asyncio.sleep(0.002)
 
 
-async def same_partition(store: Store, partition: Partition) -> Partition:
+async def log_partition(store: Store, topic: Topic, number: int = 0) -> Partition:
+    """A partition of format `log`."""
+    partition = await store.partition(topic, number)
+    assert isinstance(partition, Partition)
+    return partition
+
+
+async def same_partition(store: Store, partition: AnyPartition) -> Partition:
     """The partition as another store sees it."""
     topic = await store.catalogue.find(partition.topic.name)
     assert topic is not None
-    return await store.partition(topic, partition.number)
+    return await log_partition(store, topic, partition.number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from tests.store.conftest import OpenStore
 from tests.store.produced import produce, until
 
@@ -42,8 +42,8 @@ async def test_a_node_alone_announces_nothing(open_store: OpenStore) -> None:
     assert "cmdstat_publish" not in stats
 
 
-def _setting(event: asyncio.Event) -> Callable[[Partition], None]:
-    def watcher(_: Partition) -> None:
+def _setting(event: asyncio.Event) -> Callable[[AnyPartition], None]:
+    def watcher(_: AnyPartition) -> None:
         event.set()
 
     return watcher

@@ -18,6 +18,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.conftest import OpenStore, StartValkey
 from tests.store.produced import (
     assert_dense,
+    log_partition,
     produce,
     records_in,
     same_partition,
@@ -46,7 +47,7 @@ async def go_back(valkey: Valkey, store: Store, checkpoint: Path) -> None:
 async def small(open_store: OpenStore) -> Partition:
     """A partition whose tail cache holds but a few entries."""
     store = await open_store(tail_cache_bytes=350)
-    return await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    return await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
 
 
 async def test_entries_that_the_store_lost_are_appended_again_as_they_were(
@@ -226,7 +227,7 @@ async def test_a_log_start_that_alone_was_lost_comes_back(valkey: Valkey, partit
 async def test_a_topic_made_in_the_lost_moment_comes_back_with_its_records(valkey: Valkey, store: Store) -> None:
     checkpoint = valkey.checkpoint()
     topic = await store.catalogue.create("orders", 1, {"retention.ms": "1000"})
-    partition = await store.partition(topic, 0)
+    partition = await log_partition(store, topic, 0)
     await produce_each(partition, 0, 5)
     await go_back(valkey, store, checkpoint)
     assert await produce(partition, b"5", producer=7, sequence=5) == Appended(5)
@@ -251,7 +252,7 @@ async def test_a_server_that_keeps_nothing_gets_back_what_the_cache_has(
 ) -> None:
     server = start_valkey(appendonly=False)
     store = await open_store(url=server.url)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await produce_each(partition, 0, 10)
     server.restart()
     assert await produce(partition, b"10", producer=7, sequence=10) == Appended(10)
@@ -267,7 +268,7 @@ async def test_flushall_is_a_deletion(valkey: Valkey, store: Store, partition: P
         await produce(partition, b"b")
     assert await store.catalogue.find("orders") is None
     assert not valkey.keys_with("orders")
-    again = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    again = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     assert await produce(again, b"c") == Appended(0)
 
 

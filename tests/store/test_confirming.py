@@ -12,7 +12,7 @@ from headrace.store.store import Store
 from headrace.store.writer import Appended
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.conftest import OpenStore
-from tests.store.produced import produce, same_partition, until
+from tests.store.produced import log_partition, produce, same_partition, until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -21,7 +21,7 @@ from tests.store.servers import Valkey
 async def partition(proxy: Proxy, open_store: OpenStore) -> Partition:
     """Partition 0 of `orders`, reached through the proxy."""
     store = await open_store(url=f"unix://{proxy.path}")
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await produce(partition, b"a", producer=7, sequence=0)
     return partition
 
@@ -108,7 +108,7 @@ async def test_those_who_wait_share_one_look(valkey: Valkey, partition: Partitio
 
 async def test_a_lease_that_ran_out_is_a_sign_of_trouble(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(node_lease_ms=60_000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     other = await same_partition(await open_store(), partition)
     await store.nodes.refresh()
     await partition.confirm()
@@ -128,7 +128,7 @@ async def test_a_lease_that_ran_out_is_a_sign_of_trouble(valkey: Valkey, open_st
 
 async def test_a_change_of_the_nodes_is_a_sign_of_trouble(store: Store, open_store: OpenStore) -> None:
     topic = await store.catalogue.create("orders", 1, {})
-    partition = await store.partition(topic, 0)
+    partition = await log_partition(store, topic, 0)
     other = await open_store()
     await store.nodes.refresh()
     assert not partition.is_confirmed

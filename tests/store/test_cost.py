@@ -12,7 +12,7 @@ from headrace.store.entries import Entry, xadd
 from headrace.store.partition import Partition
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore, StartValkey
-from tests.store.produced import batch, produce, same_partition
+from tests.store.produced import batch, log_partition, produce, same_partition
 from tests.store.servers import Valkey
 
 LENGTHS = (1_000, 100_000)
@@ -49,7 +49,7 @@ async def test_commands_per_operation_do_not_grow_with_the_log(
 ) -> None:
     server = start_valkey(appendonly=False)
     store = await open_store(url=server.url, tail_cache_bytes=100_000, node_lease_ms=60_000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     operations: dict[str, Callable[[], Awaitable[object]]] = {
         "append": lambda: produce(partition, b"y"),
         "read the start": lambda: partition.read(0, 1000, True),
@@ -118,6 +118,6 @@ async def test_retention_costs_the_same_for_a_long_log(valkey: Valkey, store: St
 async def test_an_append_costs_the_same_with_many_topics(valkey: Valkey, store: Store, topics: int) -> None:
     for n in range(topics):
         last = await store.catalogue.create(f"topic{n}", 1, {})
-    partition = await store.partition(last, 0)
+    partition = await log_partition(store, last, 0)
     await produce(partition, b"first")
     assert await cost(valkey, lambda: produce(partition, b"x")) == {"xadd": 1}

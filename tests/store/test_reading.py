@@ -15,7 +15,7 @@ from headrace.store.partition import Partition
 from headrace.store.store import Store
 from headrace.wire.batch import iter_headers
 from tests.store.conftest import OpenStore
-from tests.store.produced import Stored, assert_dense, batch, produce, records_of, same_partition, values
+from tests.store.produced import Stored, assert_dense, batch, log_partition, produce, records_of, same_partition, values
 from tests.store.servers import Valkey
 
 one_server = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -69,7 +69,7 @@ class Model:
 
 async def model_of(store: Store, groups: list[list[tuple[list[int], int]]]) -> Model:
     topic = await store.catalogue.create(next(names), 1, {})
-    model = Model(await store.partition(topic, 0))
+    model = Model(await log_partition(store, topic, 0))
     for group in groups:
         await model.append(group)
     return model
@@ -181,7 +181,7 @@ async def test_a_batch_larger_than_the_limit_is_given_alone_or_not_at_all(partit
 
 async def test_the_cache_says_when_it_does_not_reach_back_far_enough(open_store: OpenStore) -> None:
     store = await open_store(tail_cache_bytes=1000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     for n in range(20):
         await produce(partition, b"%d" % n * 50)
     assert partition.read_cached(0, 1 << 20, True) is None

@@ -14,7 +14,7 @@ from headrace.store.store import Store, StoreRefused
 from headrace.store.writer import Appended
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.conftest import OpenStore, StartValkey
-from tests.store.produced import produce, stored, until, values
+from tests.store.produced import log_partition, produce, stored, until, values
 from tests.store.servers import Valkey
 
 
@@ -67,7 +67,7 @@ async def test_a_server_that_cannot_save_is_a_storage_error(
 ) -> None:
     server = start_valkey(appendonly=False, save="3600 1")
     store = await open_store(url=server.url)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     (server.home / "data" / "dump.rdb" / "in the way").mkdir(parents=True)
     server.ask("BGSAVE")
     await until(lambda: server.ask("INFO", "persistence")["rdb_last_bgsave_status"] == "err")

@@ -11,7 +11,16 @@ from headrace.store.store import Store
 from headrace.store.writer import Appended
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.conftest import OpenStore
-from tests.store.produced import produce, records_in, same_partition, stored, stored_entries, until, values
+from tests.store.produced import (
+    log_partition,
+    produce,
+    records_in,
+    same_partition,
+    stored,
+    stored_entries,
+    until,
+    values,
+)
 from tests.store.servers import Valkey
 
 HOUR_MS = 3_600_000
@@ -107,7 +116,7 @@ async def test_the_producers_are_stored_before_their_batches_are_removed(
 async def test_records_older_than_the_retention_leave(valkey: Valkey, store: Store, partition: Partition) -> None:
     now_ms = store.now_ms()
     await fill(partition, 20, start_ms=now_ms - 20 * HOUR_MS, step_ms=HOUR_MS)
-    await store.enforce_retention(partition, 5 * HOUR_MS + 60_000, -1)
+    await partition.enforce_retention(5 * HOUR_MS + 60_000, -1)
     left = stored(valkey, partition)
     assert now_ms - 6 * HOUR_MS <= left[0].timestamp <= now_ms - 4 * HOUR_MS
     assert partition.log_start == left[0].offset
@@ -116,7 +125,7 @@ async def test_records_older_than_the_retention_leave(valkey: Valkey, store: Sto
 
 async def test_nothing_younger_than_the_retention_leaves(store: Store, partition: Partition) -> None:
     await fill(partition, 20, start_ms=store.now_ms() - 20_000)
-    await store.enforce_retention(partition, HOUR_MS, -1)
+    await partition.enforce_retention(HOUR_MS, -1)
     assert partition.log_start == 0
 
 
@@ -124,7 +133,7 @@ async def test_a_small_topic_that_is_old_as_a_whole_is_emptied(
     valkey: Valkey, store: Store, partition: Partition
 ) -> None:
     await fill(partition, 3, start_ms=store.now_ms() - 2 * HOUR_MS, step_ms=1)
-    await store.enforce_retention(partition, HOUR_MS, -1)
+    await partition.enforce_retention(HOUR_MS, -1)
     assert (partition.log_start, partition.end) == (6, 6)
     assert len(stored_entries(valkey, partition)) == 1
     assert await produce(partition, b"next") == Appended(6)
@@ -133,16 +142,16 @@ async def test_a_small_topic_that_is_old_as_a_whole_is_emptied(
 async def test_a_young_record_before_old_ones_keeps_them(store: Store, partition: Partition) -> None:
     await produce(partition, b"young", timestamps=[store.now_ms()])
     await fill(partition, 5, start_ms=store.now_ms() - 20 * HOUR_MS, step_ms=HOUR_MS)
-    await store.enforce_retention(partition, HOUR_MS, -1)
+    await partition.enforce_retention(HOUR_MS, -1)
     assert partition.log_start == 0
 
 
 async def test_a_log_over_its_bytes_is_cut_to_not_less_than_them(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(index_interval_bytes=1000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await fill(partition, 100, size=200, step_ms=0)
     keep_bytes = 10_000
-    await store.enforce_retention(partition, -1, keep_bytes)
+    await partition.enforce_retention(-1, keep_bytes)
     entries = stored_entries(valkey, partition)
     left_bytes = sum(len(data) for _, data in entries)
     assert keep_bytes <= left_bytes < keep_bytes + 2500
@@ -151,9 +160,9 @@ async def test_a_log_over_its_bytes_is_cut_to_not_less_than_them(valkey: Valkey,
 
 async def test_retention_to_nothing_keeps_the_last_entry_and_the_end(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(index_interval_bytes=1)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await fill(partition, 10)
-    await store.enforce_retention(partition, -1, 0)
+    await partition.enforce_retention(-1, 0)
     assert len(stored_entries(valkey, partition)) == 1
     again = await same_partition(await open_store(), partition)
     assert again.end == 20
@@ -161,7 +170,7 @@ async def test_retention_to_nothing_keeps_the_last_entry_and_the_end(valkey: Val
 
 async def test_trimming_shortens_the_index_too(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(index_interval_bytes=1)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await fill(partition, 50)
     await trim.delete_before(partition, 90)
     assert len(partition.index) <= 6
@@ -170,10 +179,10 @@ async def test_trimming_shortens_the_index_too(valkey: Valkey, open_store: OpenS
 
 async def test_retention_reads_no_records(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(index_interval_bytes=1000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await fill(partition, 300, size=200, step_ms=0)
     valkey.ask("CONFIG", "RESETSTAT")
-    await store.enforce_retention(partition, -1, 10_000)
+    await partition.enforce_retention(-1, 10_000)
     counts = valkey.command_counts()
     assert counts.get("xrange", 0) == 0
     assert counts["xrevrange"] == 1

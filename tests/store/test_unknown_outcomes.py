@@ -10,7 +10,16 @@ from headrace.store.partition import Partition
 from headrace.store.writer import Appended
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.conftest import OpenStore
-from tests.store.produced import assert_dense, produce, same_partition, stored, stored_entries, until, values
+from tests.store.produced import (
+    assert_dense,
+    log_partition,
+    produce,
+    same_partition,
+    stored,
+    stored_entries,
+    until,
+    values,
+)
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -19,7 +28,7 @@ from tests.store.servers import Valkey
 async def partition(proxy: Proxy, open_store: OpenStore) -> Partition:
     """Partition 0 of `orders`, reached through the proxy."""
     store = await open_store(url=f"unix://{proxy.path}")
-    return await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    return await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
 
 
 async def test_an_append_that_happened_is_found_by_its_token(
@@ -152,7 +161,7 @@ async def test_after_time_ran_out_a_batch_that_was_sent_is_unknown_and_one_that_
 
 async def test_overdue_batches_are_answered_while_the_server_hangs(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(timeout_ms=1000)
-    partition = await store.partition(await store.catalogue.create("orders", 1, {}), 0)
+    partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     valkey.pause()
     started = asyncio.get_running_loop().time()
     with pytest.raises(KafkaError) as raised:

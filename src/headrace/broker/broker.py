@@ -12,7 +12,7 @@ from headrace.broker.topic_configs import TopicPolicy, policy_of
 from headrace.groups import GroupSettings
 from headrace.store.catalogue import Topic
 from headrace.store.errors import StoreError
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -53,7 +53,7 @@ class Broker:
         nodes = self.store.nodes
         return nodes.leader(topic.uuid, number).id == nodes.me.id
 
-    async def led_partition(self, topic: Topic, number: int) -> Partition:
+    async def led_partition(self, topic: Topic, number: int) -> AnyPartition:
         """A partition that exists and that this node leads; the error that Kafka gives otherwise."""
         if not 0 <= number < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {number}.")
@@ -86,7 +86,7 @@ class Broker:
             return
         try:
             partition = await self.store.partition(topic, number)
-            await self.store.enforce_retention(partition, policy.retention_ms, policy.retention_bytes)
+            await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
         except StoreError as error:
             log.info("retention has to wait", extra={"partition": f"{topic.name}-{number}", "why": str(error)})
         except Exception:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 
 
-def check_leader_epoch(partition: Partition, epoch: int) -> None:
+def check_leader_epoch(partition: AnyPartition, epoch: int) -> None:
     """Raises for an epoch that is behind or ahead; -1 means that the client does not say."""
     if epoch < 0 or epoch == partition.leader_epoch:
         return

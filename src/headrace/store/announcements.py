@@ -15,7 +15,7 @@ from headrace.store.identity import from_kafka_uuid
 from headrace.store.redis import RedisLink
 
 if TYPE_CHECKING:
-    from headrace.store.partition import Partition
+    from headrace.store.partitions import AnyPartition
     from headrace.store.store import Store
 
 
@@ -37,7 +37,7 @@ class Announcements:
     async def close(self) -> None:
         await self._link.close()
 
-    def appended(self, partition: Partition) -> None:
+    def appended(self, partition: AnyPartition) -> None:
         """Announces an append of ours, if anybody else is there."""
         if len(self._store.nodes.live) > 1:
             message = f"{self._store.nodes.me.id} {partition.topic.id} {partition.number}"
@@ -54,7 +54,7 @@ class Announcements:
                 self._store.spawn(_look(partition))
 
 
-async def _look(partition: Partition) -> None:
+async def _look(partition: AnyPartition) -> None:
     try:
         await partition.confirm()
     except StoreError:

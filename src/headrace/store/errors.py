@@ -40,6 +40,7 @@ class RedisError(StoreError):
     """Redis refused a command, with its own words."""
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self.kind = text.split(" ", 1)[0]
         code = KAFKA_ERROR_BY_KIND.get(self.kind, ErrorCode.UNKNOWN_SERVER_ERROR)
         super().__init__(code, f"Redis says: {text}")

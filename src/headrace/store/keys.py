@@ -17,6 +17,11 @@ class PartitionKeys(msgspec.Struct, frozen=True):
     index: str
     producers: str
 
+    @property
+    def there(self) -> str:
+        """The key that says whether the partition is there."""
+        return self.log
+
     def all(self) -> tuple[str, ...]:
         """For deleting."""
         return (self.log, self.meta, self.index, self.producers)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from headrace.store.partition import Partition
+    from headrace.store.partitions import AnyPartition
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def parse(facts: list[Any]) -> Meta:
     )
 
 
-def adopt(partition: Partition, meta: Meta) -> None:
+def adopt(partition: AnyPartition, meta: Meta) -> None:
     """Takes over what is newer in the store than here: another node may have met a loss, or moved the log start."""
     partition.log_start = max(partition.log_start, meta.start)
     partition.floor = max(partition.floor, meta.floor)
@@ -70,7 +70,7 @@ def adopt(partition: Partition, meta: Meta) -> None:
         partition.epochs, partition.gaps = meta.epochs, meta.gaps
 
 
-def adopt_catalogue_epoch(partition: Partition) -> None:
+def adopt_catalogue_epoch(partition: AnyPartition) -> None:
     """The catalogue remembers the epoch too, for when the meta was lost: it only rises."""
     topic = partition.store.catalogue.by_uuid.get(partition.topic.uuid, partition.topic)
     known = topic.epochs.get(partition.number, 0)
@@ -78,7 +78,7 @@ def adopt_catalogue_epoch(partition: Partition) -> None:
         partition.epochs = [*partition.epochs, EpochStart(known, partition.end)]
 
 
-async def record_gap(partition: Partition, start: int, end: int) -> None:
+async def record_gap(partition: AnyPartition, start: int, end: int) -> None:
     """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it."""
     meta = parse(await partition.store.link.call("HMGET", partition.keys.meta, *FIELDS))
     adopt(partition, meta)
@@ -100,17 +100,17 @@ async def record_gap(partition: Partition, start: int, end: int) -> None:
     )
 
 
-async def save_again(partition: Partition) -> None:
+async def save_again(partition: AnyPartition) -> None:
     """Stores what is known of losses again, if the store has forgotten it."""
     if partition.leader_epoch > 0:
         await _save(partition, partition.floor, partition.epochs, partition.gaps)
         await partition.store.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
 
 
-async def _save(partition: Partition, floor: int, epochs: list[EpochStart], gaps: list[Gap]) -> None:
+async def _save(partition: AnyPartition, floor: int, epochs: list[EpochStart], gaps: list[Gap]) -> None:
     reply = await partition.store.scripts.run(
         "save_losses",
-        [partition.keys.meta, partition.keys.log],
+        [partition.keys.meta, partition.keys.there],
         [floor, msgspec.json.encode(epochs), msgspec.json.encode(gaps)],
     )
     partition.check_there(reply)

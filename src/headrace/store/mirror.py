@@ -1,8 +1,8 @@
 """Redis shows the groups: each commit moves a Redis consumer group `kafka:<group>` on the partition's stream.
 
 It is for people and Redis tools to see (`XINFO GROUPS`), it follows behind the answers, and losing it loses nothing.
-Its position is the id of the last entry wholly below the commit; in this format Redis counts entries, not records, so
-its lag does too.
+Its position is the id of the last entry wholly below the commit. Redis counts entries, so its lag does too: in format
+`log` these are joined batches, in format `stream` records.
 
 Commits that come while mirrors are being moved are noted, the newest of each place only, and moved in the next round:
 so a mirror costs Redis a bounded number of commands a second, however often a group commits.
@@ -15,10 +15,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from headrace.store.entries import NO_OFFSET, base_of
 from headrace.store.errors import RedisError
 from headrace.store.groups import Place
-from headrace.store.partition import Partition
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ log = logging.getLogger(__name__)
 
 _ROUND_S = 0.05
 _COUNTS_ENTRIES_SINCE = 7
-_START = "0-0"
 
 
 def mirror_name(group_id: str) -> str:
@@ -95,7 +92,7 @@ class Mirror:
         if topic is None or place[1] >= topic.partitions:
             return
         partition = await self._store.partition(topic, place[1])
-        identity, entries = await _position(partition, offset)
+        identity, entries = await partition.mirror_position(offset)
         where = (partition.keys.log, mirror_name(group_id), identity)
         counted = ("ENTRIESREAD", entries) if self._counts_entries else ()
         try:
@@ -119,29 +116,3 @@ class Mirror:
         server = self._store.link.server
         version = server.get("valkey_version") or server.get("redis_version", "0")
         return int(version.split(".")[0]) >= _COUNTS_ENTRIES_SINCE
-
-
-async def _position(partition: Partition, offset: int) -> tuple[str, int]:
-    """The id of the last entry wholly below an offset, and how many entries there were up to it."""
-    if offset > partition.end:
-        partition.doubt()  # another node leads it, and wrote more
-        await partition.confirm()
-    if offset >= partition.end:
-        return _identity(partition.last_base), partition.index.entries
-    point = partition.index.floor(offset)
-    if point is None or offset == 0:  # nothing is left before it: what is left is yet to be read
-        return _START, partition.index.point(0).entries if len(partition.index) else 0
-    base, count = NO_OFFSET, point.entries
-    async for entries in partition.walk(point.offset, offset):
-        for entry in entries:
-            if entry.end > offset:
-                break
-            base, count = entry.base, count + 1
-    if base == NO_OFFSET:
-        rows = await partition.store.reads.call("XREVRANGE", partition.keys.log, f"{point.offset}-0", "-", "COUNT", 1)
-        base = base_of(rows[0]) if rows else NO_OFFSET
-    return _identity(base), count
-
-
-def _identity(base: int) -> str:
-    return f"{base}-1" if base != NO_OFFSET else _START

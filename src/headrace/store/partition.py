@@ -1,63 +1,47 @@
 """One partition in format `log`: what this node knows of it, and reading it.
 
 An entry of the stream holds whole batches; its id is the offset of its first record, so `<offset>-1` finds it and the
-end of the log is the end of its last entry. What is known here (`end`, `log_start`, producers, index) is only as good
-as the last sign of trouble: after a reconnect, a refusal or doubt, nothing is answered from memory until `confirm()`
-has looked at the store again. Writing is in `writer.py`, making good what a store lost is in `recovery.py`, deleting
-old records is in `trim.py`.
+end of the log is the end of its last entry. Writing is in `writer.py`, making good what a store lost is in
+`recovery.py`, deleting old records is in `trim.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from headrace.store import recovery
+from headrace.store import recovery, trim
 from headrace.store.catalogue import Topic
 from headrace.store.entries import LAST_SEQUENCE, NO_OFFSET, Entry, Taken, base_of, parse_entry, take
-from headrace.store.errors import PartitionGone, StoreAway
 from headrace.store.index import Index, Point
-from headrace.store.losses import EpochStart, Gap
+from headrace.store.partitions import AnyPartition
 from headrace.store.producers import Producers
-from headrace.store.tail import Tail
 from headrace.store.writer import Writer
 from headrace.wire import batch as batches
-from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
 
+log = logging.getLogger(__name__)
+
 _WALK_BYTES = 4 << 20
 _WALK_COUNT_FIRST = 16
 _WALK_COUNT_MOST = 4096
+_START_ID = "0-0"
 
 
-class Partition:
-    """What this node knows of one partition."""
+class Partition(AnyPartition):
+    """What this node knows of one partition of format `log`."""
+
+    writer: Writer
 
     def __init__(self, store: Store, topic: Topic, number: int) -> None:
-        self.store = store
-        self.topic = topic
-        self.number = number
-        self.keys = topic.keys(store.keys, number)
-        self.epochs = [EpochStart(0, 0)]
-        self.gaps: list[Gap] = []
-        self.floor = 0
-        """The end is not below this: records up to here were given out, and lost."""
-        self.tail = Tail(store.tails)
+        super().__init__(store, topic, number)
         self.forget()
         self.writer = Writer(self)
-        self.watchers: set[Callable[[Partition], None]] = set()
-        """Called after the end moved: long polls."""
-        self.is_gone = False
-        self.seen_timeline = store.link.timeline
-        self._confirmed_generation = -1
-        self._confirmed_term = -1
-        self._doubts = 0
-        self._confirming: asyncio.Task[None] | None = None
 
     def forget(self) -> None:
         """Drops what is known of the log, so that the next look reads it from its start."""
@@ -70,59 +54,8 @@ class Partition:
         self.producers = Producers()
         self.tail.clear()
 
-    async def close(self) -> None:
-        """Answers whoever still waits, and ends what goes on in the background."""
-        if self._confirming is not None:
-            self._confirming.cancel()
-        await self.writer.close()
-
-    def __repr__(self) -> str:
-        return f"{self.topic.name}-{self.number}"
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that is written into batches."""
-        return self.epochs[-1].epoch
-
-    # -- being sure ---------------------------------------------------------------------------------------------
-
-    @property
-    def is_in_step(self) -> bool:
-        """Whether what is known was seen in the store on this connection, with no refusal since."""
-        link = self.store.link
-        return self._confirmed_generation == link.generation and link.is_up
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
-        nodes = self.store.nodes
-        return self.is_in_step and self._confirmed_term == nodes.term and nodes.lease_is_valid
-
-    def doubt(self) -> None:
-        """Notes a sign of trouble: the next answer asks the store first."""
-        self._confirmed_generation = -1
-        self._doubts += 1
-
-    async def confirm(self) -> None:
-        """Returns once what is known was seen in the store; everybody who waits shares one look."""
-        while not self.is_confirmed:
-            if self.is_gone:
-                raise PartitionGone(repr(self))
-            if self._confirming is None or self._confirming.done():
-                self._confirming = asyncio.create_task(self._look(), name=f"confirm {self!r}")
-                self._confirming.add_done_callback(_retrieve)
-            await asyncio.shield(self._confirming)
-            if self.is_in_step and not self.store.nodes.lease_is_valid:
-                return  # a fresh look is as sure as it gets
-
-    async def _look(self) -> None:
-        link = self.store.link
-        if not link.is_up:
-            raise StoreAway
-        generation, term, doubts = link.generation, self.store.nodes.term, self._doubts
+    async def look(self) -> None:
         await recovery.look(self)
-        if self._doubts == doubts:
-            self._confirmed_generation, self._confirmed_term = generation, term
 
     # -- taking in entries --------------------------------------------------------------------------------------
 
@@ -150,12 +83,6 @@ class Partition:
         """Writes a point of the index behind whatever is being written; a lost one only costs reading."""
         self.store.post("XADD", self.keys.index, "NOMKSTREAM", f"{point.offset}-1", "p", point.value())
 
-    async def save_start(self, offset: int) -> None:
-        """Moves the log start up, in the store and then here."""
-        reply = await self.store.scripts.run("save_start", [self.keys.meta, self.keys.log], [offset])
-        self.check_there(reply)
-        self.log_start = max(self.log_start, offset)
-
     async def save_producers(self) -> None:
         """Stores a snapshot of the producers, so that the log before it need not be read again."""
         self.snapshot_size_bytes = self.index.size_bytes
@@ -170,26 +97,7 @@ class Partition:
         if self.is_in_step:  # a store that went back in time must not learn of batches that it lost
             await self.save_producers()
 
-    def check_there(self, reply: int) -> None:
-        """Raises PartitionGone if a script found that the stream is not there."""
-        if reply < 0:
-            self.doubt()
-            raise PartitionGone(repr(self))
-
-    def tell_watchers(self) -> None:
-        """Wakes the long polls."""
-        for watcher in list(self.watchers):
-            watcher(self)
-
     # -- reading ------------------------------------------------------------------------------------------------
-
-    def check_offset(self, offset: int) -> None:
-        """Raises OFFSET_OUT_OF_RANGE; call it on a confirmed partition only."""
-        if not self.log_start <= offset <= self.end:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Offset {offset} of {self!r} is outside {self.log_start} to {self.end}.",
-            )
 
     def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken | None:
         """Batches from the tail; None if the offset is before it."""
@@ -258,16 +166,52 @@ class Partition:
             start = stop
         return None
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch up to the one asked for, and where it ends; (-1, -1) if unknown (KIP-320)."""
-        if epoch > self.leader_epoch or epoch < self.epochs[0].epoch:
-            return -1, -1
-        if epoch == self.leader_epoch:
-            return epoch, self.end
-        for this, following in zip(self.epochs, self.epochs[1:], strict=False):
-            if this.epoch <= epoch < following.epoch:
-                return this.epoch, following.start
-        return -1, -1
+    async def find_earliest(self) -> int:
+        return self.log_start
+
+    async def find_newest(self) -> tuple[int, int] | None:
+        newest = self.index.max_timestamp
+        return await self.find_time(newest) if newest >= 0 and self.log_start < self.end else None
+
+    async def mirror_position(self, offset: int) -> tuple[str, int]:
+        if offset > self.end:
+            self.doubt()  # another node leads it, and wrote more
+            await self.confirm()
+        if offset >= self.end:
+            return _identity(self.last_base), self.index.entries
+        point = self.index.floor(offset)
+        if point is None or offset == 0:  # nothing is left before it: what is left is yet to be read
+            return _START_ID, self.index.point(0).entries if len(self.index) else 0
+        base, count = NO_OFFSET, point.entries
+        async for entries in self.walk(point.offset, offset):
+            for entry in entries:
+                if entry.end > offset:
+                    break
+                base, count = entry.base, count + 1
+        if base == NO_OFFSET:
+            rows = await self.store.reads.call("XREVRANGE", self.keys.log, f"{point.offset}-0", "-", "COUNT", 1)
+            base = base_of(rows[0]) if rows else NO_OFFSET
+        return _identity(base), count
+
+    # -- old records --------------------------------------------------------------------------------------------
+
+    async def delete_before(self, offset: int) -> None:
+        await trim.delete_before(self, offset)
+
+    async def enforce_retention(self, retention_ms: int, retention_bytes: int) -> None:
+        await self.confirm()
+        before = self.log_start
+        start = trim.expired_start(self, self.store.now_ms(), retention_ms, retention_bytes)
+        if start > before:
+            await trim.delete_before(self, start)
+            log.info(
+                "old records removed",
+                extra={"partition": repr(self), "from_offset": before, "to_offset": self.log_start},
+            )
+
+
+def _identity(base: int) -> str:
+    return f"{base}-1" if base != NO_OFFSET else _START_ID
 
 
 def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] | None:
@@ -283,9 +227,3 @@ def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] |
             if record.timestamp >= timestamp and record.offset >= log_start:
                 return record.offset, record.timestamp
     return None
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
-    if not task.cancelled():
-        task.exception()

@@ -278,7 +278,5 @@ async def _rebuild(partition: Partition) -> None:
 
 
 def _gone(partition: Partition) -> None:
-    partition.is_gone = True
-    partition.tail.clear()
-    partition.tell_watchers()
+    partition.vanish()
     raise PartitionGone(repr(partition))

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -141,7 +143,7 @@ class RedisLink:
                         lambda: _RedisWire(self), address.host, address.port, ssl=address.tls_context()
                     )
         except (OSError, TimeoutError) as error:
-            raise StoreAway(f"{address}: {error or 'no answer'}") from None
+            raise StoreAway(f"{address}: {_reason(error, is_tls=address.tls)}") from None
         try:
             async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
                 await self._greet(wire)
@@ -149,6 +151,9 @@ class RedisLink:
         except TimeoutError:
             wire.abort("no answer to the greeting")
             raise StoreAway(f"{address}: no answer to the greeting") from None
+        except OutcomeUnknown:
+            # A greeting changes nothing, so it does not matter how much of it arrived.
+            raise StoreAway(f"{address}: {wire.why_closed} (no Redis there, or one with TLS?)") from None
         except BaseException:
             wire.abort("the greeting failed")
             raise
@@ -319,6 +324,17 @@ class _RedisWire(asyncio.Protocol):
         self._link.wire_closed(self)
         if self._transport is not None:
             self._transport.abort()
+
+
+def _reason(error: OSError, *, is_tls: bool) -> str:
+    """Why there is no connection, with what to try; asyncio leaves some errors without a word."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message} (a CA of your own? add ?ssl_ca_certs=FILE)"
+    if is_tls and (isinstance(error, ssl.SSLError) or not str(error)):
+        return "no TLS handshake (a port without TLS?)"
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or f"no answer within {_CONNECT_TIMEOUT_S:g} s"
 
 
 def parse_info(text: bytes | str) -> dict[str, str]:

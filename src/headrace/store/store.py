@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 
-from headrace.store import trim
 from headrace.store.address import Address
 from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
@@ -26,6 +25,7 @@ from headrace.store.identity import kafka_uuid, new_id
 from headrace.store.keys import Keys
 from headrace.store.nodes import Node, NodeIdTaken, Nodes
 from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.store.redis import Argument, RedisLink, parse_info
 from headrace.store.scripts import Scripts
 from headrace.store.tail import TailCache
@@ -73,8 +73,8 @@ class Store:
         self.memory_is_full = False
         self.events: Counter[str] = Counter()
         self.catalogue.on_load = self._forget_deleted
-        self._partitions: dict[tuple[bytes, int], Partition] = {}
-        self._opening: dict[tuple[bytes, int], asyncio.Task[Partition]] = {}
+        self._partitions: dict[tuple[bytes, int], AnyPartition] = {}
+        self._opening: dict[tuple[bytes, int], asyncio.Task[AnyPartition]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._restored_timeline = self.link.timeline
         self._is_restoring = False
@@ -119,7 +119,7 @@ class Store:
         for partition in partitions:
             await partition.close()
 
-    async def _leave(self, partition: Partition) -> None:
+    async def _leave(self, partition: AnyPartition) -> None:
         with contextlib.suppress(PartitionGone):
             await partition.confirm()  # what a store that went back in time lost is in our cache alone
             await partition.save_producers()
@@ -138,11 +138,11 @@ class Store:
 
     # -- partitions ---------------------------------------------------------------------------------------------
 
-    def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
+    def known_partition(self, topic_id: bytes, number: int) -> AnyPartition | None:
         """The partition, if this node has read it before."""
         return self._partitions.get((topic_id, number))
 
-    async def partition(self, topic: Topic, number: int) -> Partition:
+    async def partition(self, topic: Topic, number: int) -> AnyPartition:
         """The partition, read from the store at its first use."""
         key = (topic.uuid, number)
         if (known := self._partitions.get(key)) is not None:
@@ -153,7 +153,7 @@ class Store:
             )
         return await asyncio.shield(task)
 
-    async def _open(self, topic: Topic, number: int) -> Partition:
+    async def _open(self, topic: Topic, number: int) -> AnyPartition:
         key = (topic.uuid, number)
         try:
             partition = Partition(self, topic, number)
@@ -169,22 +169,7 @@ class Store:
         """Drops what is known of a deleted topic and lets its long polls go."""
         for number in range(topic.partitions):
             if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:
-                partition.is_gone = True
-                partition.doubt()
-                partition.tail.clear()
-                partition.tell_watchers()
-
-    async def enforce_retention(self, partition: Partition, retention_ms: int, retention_bytes: int) -> None:
-        """Removes what a topic's configs no longer keep."""
-        await partition.confirm()
-        start = trim.expired_start(partition, self.now_ms(), retention_ms, retention_bytes)
-        if start > partition.log_start:
-            before = partition.log_start
-            await trim.delete_before(partition, start)
-            log.info(
-                "old records removed",
-                extra={"partition": repr(partition), "from_offset": before, "to_offset": partition.log_start},
-            )
+                partition.vanish()
 
     # -- small things that the rooms share ----------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.broker.administration import in_turn
 from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
-from headrace.store import trim
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -49,5 +48,5 @@ async def _delete(broker: Broker, name: str, number: int, offset: int) -> int:
     target = partition.end if offset == _HIGH_WATERMARK else offset
     if not 0 <= target <= partition.end:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset {target} for partition {partition!r} is not valid")
-    await trim.delete_before(partition, target)
+    await partition.delete_before(target)
     return partition.log_start

@@ -12,7 +12,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.store.catalogue import Topic
 from headrace.store.errors import PartitionGone
-from headrace.store.partition import Partition
 from headrace.store.redis import parse_info
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_log_dirs import (
@@ -68,12 +67,8 @@ async def _describe(broker: Broker, topic: Topic, numbers: list[int]) -> list[De
                 continue
             if isinstance(found, BaseException):
                 raise found
-            described.append(DescribeLogDirsPartition(found.number, _size_bytes(found)))
+            described.append(DescribeLogDirsPartition(found.number, found.size_bytes))
     return described
-
-
-def _size_bytes(partition: Partition) -> int:
-    return partition.index.bytes_since(partition.log_start) if partition.log_start < partition.end else 0
 
 
 async def _room(broker: Broker) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_b
 from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
 from headrace.store.entries import Taken
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -67,8 +67,8 @@ class _Fetch:
         self._min_bytes = request.min_bytes
         self._max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
         self._deadline = asyncio.get_running_loop().time() + max(request.max_wait_ms, 0) / 1000
-        self._partitions: dict[int, Partition] = {}
-        self._seen_bytes: dict[Partition, int] = {}
+        self._partitions: dict[int, AnyPartition] = {}
+        self._seen_bytes: dict[AnyPartition, int] = {}
         """How much had been appended to each partition when this pass looked at it."""
 
     async def until_enough(self) -> list[Result]:
@@ -142,13 +142,13 @@ class _Fetch:
             else:
                 results[place] = (wanted, _found(wanted, partition, found), found.size_bytes)
 
-    async def _open(self, place: int, wanted: Wanted) -> Partition:
+    async def _open(self, place: int, wanted: Wanted) -> AnyPartition:
         """The partition, sure of its end, and an offset that lies within it."""
         partition = self._partitions.get(place)
         if partition is None or partition.is_gone:
             topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
             partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
-        if not partition.is_confirmed:
+        if partition.is_stale:
             await partition.confirm()
         check_leader_epoch(partition, wanted.leader_epoch)
         partition.check_offset(wanted.fetch_offset)
@@ -160,7 +160,7 @@ class _Fetch:
         woken = loop.create_future()
         seen = self._seen_bytes
 
-        def look(partition: Partition) -> None:
+        def look(partition: AnyPartition) -> None:
             nonlocal missing_bytes
             size_bytes = partition.index.size_bytes
             missing_bytes -= size_bytes - seen[partition]
@@ -178,17 +178,17 @@ class _Fetch:
 
         timer = loop.call_later(timeout_s, time_is_over)
         for partition in seen:
-            partition.watchers.add(look)
+            partition.watch(look)
             look(partition)
         try:
             await woken
         finally:
             timer.cancel()
             for partition in seen:
-                partition.watchers.discard(look)
+                partition.unwatch(look)
 
 
-def _found(wanted: Wanted, partition: Partition, taken: Taken) -> PartitionData:
+def _found(wanted: Wanted, partition: AnyPartition, taken: Taken) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition,
         high_watermark=partition.end,

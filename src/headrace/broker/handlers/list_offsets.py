@@ -8,7 +8,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -56,18 +56,16 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
     )
 
 
-async def _find(broker: Broker, partition: Partition, timestamp: int, version: int) -> tuple[int, int]:
+async def _find(broker: Broker, partition: AnyPartition, timestamp: int, version: int) -> tuple[int, int]:
     """Offset and timestamp; (-1, -1) where there is no such record."""
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} has no meaning in version {version}.")
     if timestamp == LATEST:
         return partition.end, -1
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return partition.log_start, -1
+        return await partition.find_earliest(), -1
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1
     if timestamp == MAX_TIMESTAMP:
-        timestamp = partition.index.max_timestamp
-        if timestamp < 0 or partition.log_start == partition.end:
-            return -1, -1
+        return await partition.find_newest() or (-1, -1)
     return await partition.find_time(timestamp) or (-1, -1)

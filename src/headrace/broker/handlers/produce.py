@@ -14,7 +14,7 @@ from headrace.broker.flow import Turns
 from headrace.broker.recompression import recompress
 from headrace.broker.topic_configs import TopicPolicy
 from headrace.store.catalogue import Topic
-from headrace.store.partition import Partition
+from headrace.store.partitions import AnyPartition
 from headrace.store.writer import Appended
 from headrace.wire.batch import BatchError, BatchHeader, check_produced, read_header, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ _ZSTD_SINCE = 7
 _NO_TIME = -1
 _TRANSACTIONS = "Transactions are not supported by this broker; remove transactional.id."
 
-Waiting = tuple[PartitionProduceResponse, Partition, "asyncio.Future[Appended]"]
+Waiting = tuple[PartitionProduceResponse, AnyPartition, "asyncio.Future[Appended]"]
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:

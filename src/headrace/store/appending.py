@@ -1,0 +1,326 @@
+"""The way of a batch into a partition, whichever format it has: a queue, one append in flight, and knowing its outcome.
+
+One append in flight is what makes small producers cheap: whatever arrives meanwhile is joined into the next one. After
+an append whose outcome is unknown nothing is appended until it is known: the store is read again, which tells whether
+it went in (each append carries a token of its writer). If it did not, it is sent again in a way of which Redis
+takes one copy at most, should the first copy still arrive. What is sent, and how it is told, is up to the formats:
+`writer.py` and `stream_writer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from headrace.store.errors import PartitionGone, RedisError, StoreAway, StoreError
+from headrace.wire.batch import BatchHeader
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.partitions import AnyPartition
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.05
+_LOOK_S = 0.25
+"""How long a look may take before overdue batches are answered."""
+
+
+class Appended(NamedTuple):
+    """Where a batch is in the log, now or since it was sent before."""
+
+    base_offset: int
+    duplicate: bool = False
+    append_time_ms: int | None = None
+    """The time that its records got, where the store gives it."""
+
+
+class Pending:
+    """A batch on its way into the log."""
+
+    __slots__ = ("batch", "deadline", "future", "header", "packed", "sent")
+
+    def __init__(
+        self, batch: memoryview, header: BatchHeader, future: asyncio.Future[Appended], deadline: float, packed: bytes
+    ) -> None:
+        self.batch = batch
+        self.header = header
+        self.future = future
+        self.deadline = deadline
+        self.packed = packed
+        """Its records as the format stores them, where that is another form."""
+        self.sent = False
+
+    def resolve(self, result: Appended) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: KafkaError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()
+
+
+class Flight(Protocol):
+    """The one append whose answer is awaited, or unknown."""
+
+    @property
+    def pendings(self) -> list[Pending]: ...
+
+
+F = TypeVar("F", bound=Flight)
+
+
+class Appender(ABC, Generic[F]):
+    """The queue of one partition, and the append in flight."""
+
+    def __init__(self, partition: AnyPartition) -> None:
+        self._any_partition = partition
+        self._name = secrets.token_hex(6)
+        self._numbers = count()
+        self._queue: deque[Pending] = deque()
+        self._flight: F | None = None
+        self._reply: asyncio.Future[Any] | None = None
+        self._is_id_refused = False
+        self._recovering: asyncio.Task[None] | None = None
+
+    def submit(self, batch: memoryview, header: BatchHeader, timeout_s: float) -> asyncio.Future[Appended]:
+        """Queues a batch; its bytes are stamped in place, so they belong to the writer from now on."""
+        return self._enqueue(batch, header, timeout_s, b"")
+
+    def _enqueue(
+        self, batch: memoryview, header: BatchHeader, timeout_s: float, packed: bytes
+    ) -> asyncio.Future[Appended]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        self._queue.append(Pending(batch, header, future, loop.time() + timeout_s, packed))
+        if self._flight is None and self._recovering is None:
+            self._pump()
+        return future
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing queued, nothing in flight."""
+        return not self._queue and self._flight is None and self._recovering is None
+
+    # -- what a format does -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _flight_of(self, taken: list[Pending]) -> F:
+        """An append of batches that were checked."""
+
+    @abstractmethod
+    def _transmit(self, flight: F) -> asyncio.Future[Any]:
+        """Sends an append."""
+
+    @abstractmethod
+    def _took(self, flight: F, reply: Any) -> bool:
+        """Told of an answer that is no error: whether the append is in the log, whose batches then are answered."""
+
+    @abstractmethod
+    def _prepare_resend(self, flight: F) -> F | None:
+        """The append to send again after the store was read and does not have it; None to check its batches again."""
+
+    async def _settle(self) -> None:
+        """What else has to be done after the store was read, before the next append."""
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Sends the next append, if there is one and what is known of the partition can be relied on."""
+        if not self._queue:
+            return
+        if not self._any_partition.is_confirmed:
+            self._recover()
+            return
+        self._send_next(just_looked=False)
+
+    def _send_next(self, just_looked: bool) -> None:
+        taken = self._join(just_looked)
+        if taken:
+            self._send(self._flight_of(taken))
+        elif self._queue:
+            # The first batch is about to be answered with an error: not from memory alone.
+            self._any_partition.doubt()
+            self._recover()
+
+    def _join(self, just_looked: bool) -> list[Pending]:
+        """Takes batches off the queue, checked from the start."""
+        size, limit = 0, self._any_partition.store.options.append_entry_bytes
+        taken: list[Pending] = []
+        pending: dict[int, tuple[int, int]] = {}
+        while self._queue:
+            first = self._queue[0]
+            if first.future.done():
+                self._queue.popleft()  # given up: it must not count as its producer's last batch
+                continue
+            if taken and size + len(first.batch) > limit:
+                break
+            if first.header.producer_id >= 0 and not self._check_producer(first, pending, just_looked):
+                if self._queue and self._queue[0] is first:
+                    break
+                continue
+            self._queue.popleft()
+            size += len(first.batch)
+            taken.append(first)
+        return taken
+
+    def _check_producer(self, first: Pending, pending: dict[int, tuple[int, int]], just_looked: bool) -> bool:
+        """Whether the batch may be appended; a repeated or wrong one is answered and leaves the queue.
+
+        If the verdict depends on a batch of the append being joined, it waits in the queue until that one is in the
+        log; if it is an error, until the log was looked at: another writer may have taken the batch before this one.
+        """
+        header, producers = first.header, self._any_partition.producers
+        if (known := producers.find_duplicate(header)) is not None:
+            self._queue.popleft()
+            first.resolve(Appended(known.base_offset, duplicate=True))
+            return False
+        try:
+            producers.check(header, pending)
+        except KafkaError as error:
+            if header.producer_id in pending or not just_looked:
+                return False
+            self._queue.popleft()
+            first.fail(error)
+            return False
+        pending[header.producer_id] = (header.producer_epoch, header.last_sequence)
+        return True
+
+    def _send(self, flight: F) -> None:
+        self._flight = flight
+        try:
+            reply = self._reply = self._transmit(flight)
+        except StoreAway:
+            self._recover()
+            return
+        for pending in flight.pendings:
+            pending.sent = True
+        reply.add_done_callback(self._answered)
+
+    def _answered(self, reply: asyncio.Future[Any]) -> None:
+        error = reply.exception()
+        flight = self._flight
+        if flight is None or reply is not self._reply:
+            return
+        if error is None and self._took(flight, reply.result()):
+            self._pump()
+            return
+        if isinstance(error, RedisError) and not error.is_refused_id:
+            self._refused(error)
+            return
+        # Unknown, refused, or no stream: reading tells what became of it.
+        self._is_id_refused = isinstance(error, RedisError)
+        self._any_partition.doubt()
+        self._recover()
+
+    def _refused(self, error: RedisError) -> None:
+        """Redis said no to any write: wait if that passes, else say so. A copy sent before may still be in the log."""
+        if error.passes_by_itself:
+            self._any_partition.doubt()
+            self._recover(pause_s=RETRY_PAUSE_S)
+        else:
+            self._any_partition.store.note_trouble(error)
+            self._fail_all(error)
+
+    # -- trouble ------------------------------------------------------------------------------------------------
+
+    def _recover(self, pause_s: float = 0) -> None:
+        if self._recovering is None:
+            work = self._recover_until_sure(pause_s)
+            self._recovering = asyncio.create_task(work, name=f"recover {self._any_partition!r}")
+
+    async def _recover_until_sure(self, pause_s: float) -> None:
+        """Waits for the store, settles what is unknown, then goes on; gives up batches whose time is over."""
+        partition = self._any_partition
+        try:
+            while self._give_up_overdue():
+                await asyncio.sleep(pause_s)
+                pause_s = RETRY_PAUSE_S
+                try:
+                    await partition.store.link.wait_up(RETRY_PAUSE_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await partition.confirm()
+                    await self._settle()
+                    break
+                except TimeoutError:
+                    continue  # the look goes on, and may be waited for again
+                except PartitionGone as error:
+                    self._fail_all(error)
+                except RedisError as error:
+                    if not error.passes_by_itself:
+                        partition.store.note_trouble(error)
+                        self._fail_all(error)
+                except StoreError:
+                    continue
+        except Exception:
+            log.exception("appending stopped", extra={"partition": repr(partition)})
+            self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"appending to {partition!r} failed"))
+        finally:
+            self._recovering = None
+        self._resume()
+
+    def _resume(self) -> None:
+        """The store was read: an append still in flight is not there."""
+        flight = self._flight
+        if not self._any_partition.is_in_step:
+            if flight is not None or self._queue:
+                self._recover(pause_s=RETRY_PAUSE_S)
+            return
+        if flight is not None and _is_awaited(flight) and (again := self._prepare_resend(flight)) is not None:
+            self._send(again)
+            return
+        if flight is not None:
+            # Its place is taken, or nobody waits for it: every batch is checked again from the start.
+            self._flight = None
+            for pending in flight.pendings:
+                pending.sent = False
+            self._queue.extendleft(reversed(flight.pendings))
+        self._send_next(just_looked=True)
+
+    def _give_up_overdue(self) -> bool:
+        """Answers the batches whose time is over; whether any are left to care for.
+
+        What a producer sent behind such a batch is given up with it: it must not go into the log before it.
+        """
+        now = asyncio.get_running_loop().time()
+        given_up: set[int] = set()
+        for pending in [*(self._flight.pendings if self._flight else ()), *self._queue]:
+            producer_id = pending.header.producer_id
+            if (pending.deadline <= now or producer_id in given_up) and not pending.future.done():
+                code = ErrorCode.REQUEST_TIMED_OUT if pending.sent else ErrorCode.KAFKA_STORAGE_ERROR
+                pending.fail(KafkaError(code, "the store did not come back in time"))
+            if pending.future.done() and producer_id >= 0:
+                given_up.add(producer_id)
+        self._queue = deque(pending for pending in self._queue if not pending.future.done())
+        if self._flight is not None and not _is_awaited(self._flight):
+            # Should it still arrive, the next append is refused and finds it.
+            self._flight = None
+        return self._flight is not None or bool(self._queue)
+
+    async def close(self) -> None:
+        """Answers what still waits; nothing is appended any more."""
+        if self._recovering is not None:
+            self._recovering.cancel()
+            await asyncio.gather(self._recovering, return_exceptions=True)
+        self._fail_all(StoreAway("the broker stops"))
+
+    def _fail_all(self, error: KafkaError) -> None:
+        waiting = [*(self._flight.pendings if self._flight else ()), *self._queue]
+        self._flight = None
+        self._queue.clear()
+        for pending in waiting:
+            pending.fail(error)
+
+    def _next_token(self) -> str:
+        return f"{self._name}{next(self._numbers):x}"
+
+
+def _is_awaited(flight: Flight) -> bool:
+    """Whether anybody still waits for one of its batches."""
+    return any(not pending.future.done() for pending in flight.pendings)

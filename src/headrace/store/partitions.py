@@ -1,0 +1,226 @@
+"""What a partition is to the broker, whichever format it has, and what both formats share.
+
+What a node knows of a partition (`end`, `log_start`, producers, index) is only as good as the last sign of trouble:
+after a reconnect, a refusal or doubt, nothing is answered from memory until `confirm()` has looked at the store again.
+The formats say what a look is, how records are read, and how old ones go: `partition.py` is the format `log`,
+`stream_partition.py` the format `stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.store.catalogue import Topic
+from headrace.store.entries import Taken
+from headrace.store.errors import PartitionGone, StoreAway
+from headrace.store.index import Index
+from headrace.store.losses import EpochStart, Gap
+from headrace.store.producers import Producers
+from headrace.store.tail import Tail
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.appending import Appender
+    from headrace.store.store import Store
+
+
+class AnyPartition(ABC):
+    """What this node knows of one partition."""
+
+    writer: Appender[Any]
+    log_start: int
+    end: int
+    index: Index
+    producers: Producers
+
+    def __init__(self, store: Store, topic: Topic, number: int) -> None:
+        self.store = store
+        self.topic = topic
+        self.number = number
+        self.keys = topic.keys(store.keys, number)
+        self.epochs = [EpochStart(0, 0)]
+        self.gaps: list[Gap] = []
+        self.floor = 0
+        """The end is not below this: records up to here were given out, and lost."""
+        self.tail = Tail(store.tails)
+        self.watchers: set[Callable[[AnyPartition], None]] = set()
+        """Called after the end moved: long polls."""
+        self.is_gone = False
+        self.is_loaded = False
+        self.seen_timeline = store.link.timeline
+        self._confirmed_generation = -1
+        self._confirmed_term = -1
+        self._doubts = 0
+        self._confirming: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.number}"
+
+    async def close(self) -> None:
+        """Answers whoever still waits, and ends what goes on in the background."""
+        if self._confirming is not None:
+            self._confirming.cancel()
+        await self.writer.close()
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that is written into batches."""
+        return self.epochs[-1].epoch
+
+    # -- being sure ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether what is known was seen in the store on this connection, with no refusal since."""
+        link = self.store.link
+        return self._confirmed_generation == link.generation and link.is_up
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
+        nodes = self.store.nodes
+        return self.is_in_step and self._confirmed_term == nodes.term and nodes.lease_is_valid
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the store has to be asked before anything is answered."""
+        return not self.is_confirmed
+
+    def doubt(self) -> None:
+        """Notes a sign of trouble: the next answer asks the store first."""
+        self._confirmed_generation = -1
+        self._doubts += 1
+
+    async def confirm(self) -> None:
+        """Returns once what is known was seen in the store; everybody who waits shares one look."""
+        while not self.is_confirmed:
+            await self._share_look()
+            if self.is_in_step and not self.store.nodes.lease_is_valid:
+                return  # a fresh look is as sure as it gets
+
+    async def _share_look(self) -> None:
+        if self.is_gone:
+            raise PartitionGone(repr(self))
+        if self._confirming is None or self._confirming.done():
+            self._confirming = asyncio.create_task(self._look(), name=f"confirm {self!r}")
+            self._confirming.add_done_callback(_retrieve)
+        await asyncio.shield(self._confirming)
+
+    async def _look(self) -> None:
+        link = self.store.link
+        if not link.is_up:
+            raise StoreAway
+        generation, term, doubts = link.generation, self.store.nodes.term, self._doubts
+        await self.look()
+        if self._doubts == doubts:
+            self._confirmed_generation, self._confirmed_term = generation, term
+
+    @abstractmethod
+    async def look(self) -> None:
+        """Brings what is known up to what is in the store, and the store up to what was promised."""
+
+    def check_there(self, reply: int) -> None:
+        """Raises PartitionGone if a script found that the partition is not there."""
+        if reply < 0:
+            self.doubt()
+            raise PartitionGone(repr(self))
+
+    def vanish(self) -> None:
+        """The partition was deleted: nothing of it is answered any more, and long polls go."""
+        self.is_gone = True
+        self.doubt()
+        self.tail.clear()
+        self.tell_watchers()
+
+    # -- long polls ---------------------------------------------------------------------------------------------
+
+    def watch(self, watcher: Callable[[AnyPartition], None]) -> None:
+        """`watcher` is called after the end moved, until `unwatch`."""
+        self.watchers.add(watcher)
+
+    def unwatch(self, watcher: Callable[[AnyPartition], None]) -> None:
+        self.watchers.discard(watcher)
+
+    def tell_watchers(self) -> None:
+        """Wakes the long polls."""
+        for watcher in list(self.watchers):
+            watcher(self)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def check_offset(self, offset: int) -> None:
+        """Raises OFFSET_OUT_OF_RANGE; call it on a confirmed partition only."""
+        if not self.log_start <= offset <= self.end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} of {self!r} is outside {self.log_start} to {self.end}.",
+            )
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch up to the one asked for, and where it ends; (-1, -1) if unknown (KIP-320)."""
+        if epoch > self.leader_epoch or epoch < self.epochs[0].epoch:
+            return -1, -1
+        if epoch == self.leader_epoch:
+            return epoch, self.end
+        for this, following in zip(self.epochs, self.epochs[1:], strict=False):
+            if this.epoch <= epoch < following.epoch:
+                return this.epoch, following.start
+        return -1, -1
+
+    @abstractmethod
+    def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken | None:
+        """Batches from memory; None if Redis has to be read."""
+
+    @abstractmethod
+    async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken:
+        """Batches from Redis: from the one that holds the offset on, up to about `max_bytes`."""
+
+    @abstractmethod
+    async def find_earliest(self) -> int:
+        """The offset from which on everything that is left is read."""
+
+    @abstractmethod
+    async def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at or after a time; None if there is none."""
+
+    @abstractmethod
+    async def find_newest(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the record with the largest timestamp; None if there are no records."""
+
+    @abstractmethod
+    async def mirror_position(self, offset: int) -> tuple[str, int]:
+        """The id of the last entry wholly below an offset, and how many entries there were up to it."""
+
+    # -- old records --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def delete_before(self, offset: int) -> None:
+        """Makes `offset` the log start and frees what lies before it; OFFSET_OUT_OF_RANGE past the end."""
+
+    @abstractmethod
+    async def enforce_retention(self, retention_ms: int, retention_bytes: int) -> None:
+        """Removes what a topic's configs no longer keep."""
+
+    @abstractmethod
+    async def save_producers(self) -> None:
+        """Stores what makes reading the producers' state again cheap."""
+
+    async def save_start(self, offset: int) -> None:
+        """Moves the log start up, in the store and then here."""
+        reply = await self.store.scripts.run("save_start", [self.keys.meta, self.keys.there], [offset])
+        self.check_there(reply)
+        self.log_start = max(self.log_start, offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the records are that the partition holds."""
+        return self.index.bytes_since(self.log_start) if self.log_start < self.end else 0
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    if not task.cancelled():
+        task.exception()
