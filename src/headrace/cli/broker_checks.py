@@ -22,7 +22,7 @@ def check_broker(bootstrap: str, timeout_s: float, *, probe: bool) -> list[Findi
     try:
         cluster = Cluster(bootstrap, timeout_s, client_id="headrace-doctor")
     except ValueError:
-        return [fail("broker", f"{bootstrap!r} is not HOST:PORT", "mend --bootstrap")]
+        return [fail("broker", f"{bootstrap!r} is not HOST:PORT", "correct --bootstrap")]
     steps: list[tuple[str, Callable[[Cluster], Finding]]] = [
         ("broker", _reachable),
         ("broker addresses", _addresses),

@@ -30,7 +30,7 @@ def check_port(host: str, port: int) -> tuple[Finding, bool]:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return _taken(name, host, port, free)
-        advice = "choose a port above 1023 with --port" if error.errno == errno.EACCES else "mend --host"
+        advice = "choose a port above 1023 with --port" if error.errno == errno.EACCES else "correct --host"
         return fail(name, f"cannot listen on {host}: {error.strerror}", advice), False
     return ok(name, f"free on {host}"), False
 

@@ -12,8 +12,9 @@ from secrets import token_hex
 
 from headrace.cli.findings import Finding, Level, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
+from headrace.cli.redis_trouble import explain
 from headrace.store.address import parse_address
-from headrace.store.errors import RedisError, StoreAway, StoreError
+from headrace.store.errors import RedisError, StoreError
 from headrace.store.redis import Argument, RedisLink, parse_info
 
 OLDEST_REDIS = (6, 2)
@@ -26,17 +27,15 @@ def check_redis(url: str, key_prefix: str) -> list[Finding]:
     try:
         address = parse_address(url)
     except ValueError as error:
-        return [fail("redis", str(error), "mend --redis")]
+        return [fail("redis", str(error), "correct --redis")]
     return asyncio.run(_check(RedisLink(address, "doctor", timeout_ms=5_000), key_prefix))
 
 
 async def _check(link: RedisLink, key_prefix: str) -> list[Finding]:
     try:
         await link.start()
-    except RedisError as error:
-        return [fail("redis", f"{link.address} does not let us in: {error}", "mend user and password in --redis")]
-    except StoreAway as error:
-        return [fail("redis", f"no answer: {error.why}", "start it, or mend --redis")]
+    except StoreError as error:
+        return [fail("redis", *explain(error))]
     try:
         findings = [_version(link), await _permissions(link, key_prefix)]
         if all(finding.level is Level.OK for finding in findings):

@@ -15,13 +15,14 @@ from headrace.broker.options import BrokerOptions
 from headrace.broker.server import Server
 from headrace.cli.listening import listen, show_address
 from headrace.cli.logs import set_up_logs
+from headrace.cli.redis_trouble import explain
 from headrace.cli.setting_options import setting_options
 from headrace.cli.settings import SETTINGS, Settings
 from headrace.cli.settings_layers import Loaded, split_address
 from headrace.groups import GroupSettings
 from headrace.store.address import parse_address
 from headrace.store.embedded import CannotStart, EmbeddedValkey
-from headrace.store.errors import StoreAway, StoreError
+from headrace.store.errors import StoreError
 from headrace.store.nodes import Node, NodeIdTaken
 from headrace.store.store import Store, StoreOptions, StoreRefused
 
@@ -53,10 +54,9 @@ def serve(loaded: Loaded) -> None:
         uvloop.run(_serve(settings))
     except (CannotStart, NodeIdTaken, StoreRefused) as error:
         raise click.ClickException(str(error)) from None
-    except StoreAway as error:
-        raise click.ClickException(f"cannot reach Redis: {error.why}; start it, or name another with --redis") from None
     except StoreError as error:
-        raise click.ClickException(f"Redis does not let us in: {error}") from None
+        what, advice = explain(error)
+        raise click.ClickException(f"{what}; {advice}") from None
 
 
 def _check(settings: Settings) -> None:
