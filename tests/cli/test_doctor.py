@@ -135,6 +135,7 @@ def test_permissions_that_are_missing_are_named(tmp_path: Path, server: tuple[Re
     wrong = findings(doctor(tmp_path, "--redis", url.replace("secret", "guess"), "--json"))["redis"]
     assert wrong["level"] == "fail"
     assert "WRONGPASS" in wrong["found"]
+    assert "redis://USER:PASSWORD@" in wrong["advice"]
     assert "guess" not in str(wrong)
 
 
@@ -159,7 +160,7 @@ def test_every_command_that_the_store_sends_is_tried() -> None:
     assert sent - tried <= {"INFO", "PING", "AUTH", "SELECT", "CONFIG"}
 
 
-def test_a_jdk_is_found_by_java_home_and_an_old_one_is_a_warning(
+def test_a_jdk_is_found_by_java_home_and_an_old_one_is_a_warning_for_a_lake_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = tmp_path / "bin" / "java"
@@ -168,9 +169,11 @@ def test_a_jdk_is_found_by_java_home_and_an_old_one_is_a_warning(
     for version, level in (("1.8.0_392", "warn"), ("11.0.2", "warn"), ("17.0.1", "ok"), ("21", "ok"), ("24-ea", "ok")):
         java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
         java.chmod(0o755)
-        assert check_java().level == level, version
+        assert check_java(needed=True).level == level, version
+        assert check_java(needed=False).level == "ok", version
     java.unlink()
-    assert check_java().level == "warn"
+    assert check_java(needed=True).level == "warn"
+    assert "only the lake" in check_java(needed=False).found
 
 
 def test_too_few_open_files_are_a_warning_with_the_number_to_set() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import shlex
 import socket
@@ -50,9 +51,7 @@ def _shell_words(line: str) -> list[str]:
 
 
 def test_the_page_of_commands_is_current() -> None:
-    assert DOCS.read_text() == render(), (
-        "docs/cli.md is out of date; run: python -m headrace.cli.command_page > docs/cli.md"
-    )
+    assert DOCS.read_text() == render(), "docs/cli.md is out of date; run: make docs"
 
 
 def test_the_first_page_lists_every_command() -> None:
@@ -164,6 +163,35 @@ def test_a_redis_that_is_not_there_or_not_a_url_is_one_sentence_without_the_pass
         bad = run_command("serve", "--redis", url)
         assert "must be a URL such as redis://" in bad.sentence(2)
         assert "secret" not in bad.err
+
+
+@pytest.mark.parametrize(
+    ("scheme", "guess"), [("redis", "(no Redis there, or one with TLS?)"), ("rediss", "(a port without TLS?)")]
+)
+def test_a_port_that_hangs_up_on_the_greeting_is_one_sentence_with_a_guess(scheme: str, guess: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=_hang_up, args=[listener], daemon=True).start()
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        said = run_process("serve", "--port", 0, "--redis", url).sentence()
+        found = run_command("doctor", "--port", 0, "--redis", url, "--json").json
+        listener.shutdown(socket.SHUT_RDWR)
+    assert said.startswith(f"cannot reach Redis: {url}: ")
+    assert guess in said
+    assert guess in next(finding["found"] for finding in found if finding["check"] == "redis")
+
+
+def _hang_up(listener: socket.socket) -> None:
+    """Reads what each caller sends first, and closes."""
+    with contextlib.suppress(OSError):
+        while True:
+            caller, _ = listener.accept()
+            with caller:
+                caller.recv(1024)
+
+
+def test_a_command_that_does_not_exist_is_told_its_neighbour() -> None:
+    assert run_command("topic", "list").sentence(2) == "No such command 'topic'. Did you mean 'topics'?"
+    assert run_command("xyzzy").sentence(2) == "No such command 'xyzzy'."
 
 
 def test_an_idle_broker_is_small_and_stops_with_exit_code_0(start_broker: StartBroker) -> None:

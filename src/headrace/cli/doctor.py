@@ -87,7 +87,7 @@ def _check_machine(settings: Settings) -> list[Finding]:
         *([] if own_redis else [check_data_directory(settings.data_dir)]),
         check_memory(),
         check_open_files(settings.connections_max),
-        check_java(),
+        check_java(needed=bool(settings.lake)),
     ]
 
 

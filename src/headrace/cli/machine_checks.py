@@ -137,22 +137,28 @@ def check_open_files(connections_max: int) -> Finding:
     return warn("open files", f"{soft:,} allowed, {wanted:,} wanted for {connections_max:,} connections", advice)
 
 
-def check_java() -> Finding:
-    """Only the lake needs a JDK, so its absence is a warning."""
-    advice = f"only for the lake (Spark): install a JDK of {_OLDEST_JAVA} or later and set JAVA_HOME"
+def check_java(*, needed: bool) -> Finding:
+    """Only the lake needs a JDK; without one in sight, whatever is found is fine."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None:
-        return warn("jdk", "there is no java on the PATH", advice)
+    version, found = (0, "there is no java on the PATH") if java is None else _java_version(java)
+    if version >= _OLDEST_JAVA:
+        return ok("jdk", found)
+    if not needed:
+        return ok("jdk", f"{found}; only the lake (Spark) needs one")
+    return warn("jdk", found, f"for the lake (Spark): install a JDK of {_OLDEST_JAVA} or later and set JAVA_HOME")
+
+
+def _java_version(java: str) -> tuple[int, str]:
+    """The first number of its version, or 0, and what to say of it."""
     try:
         answer = _output([java, "-version"])
     except (OSError, subprocess.SubprocessError) as error:
-        return warn("jdk", f"{java} does not run: {error}", advice)
+        return 0, f"{java} does not run: {error}"
     match = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', answer)
     if match is None:
-        return warn("jdk", f"{java} does not say its version", advice)
-    found = f"{match[1]}{match[2]} at {java}"
-    return ok("jdk", found) if int(match[1]) >= _OLDEST_JAVA else warn("jdk", found, advice)
+        return 0, f"{java} does not say its version"
+    return int(match[1]), f"{match[1]}{match[2]} at {java}"
 
 
 def _output(command: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -32,6 +33,16 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(f"headrace.cli.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if near := get_close_matches(args[0], COMMANDS, n=1):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
