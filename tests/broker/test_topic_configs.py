@@ -27,9 +27,7 @@ KAFKA_4_CONFIGS = [
 
 def test_the_page_of_topic_configs_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "topic-configs.md"
-    assert page.read_text() == render_docs(), (
-        "run: python -m headrace.broker.topic_config_table > docs/topic-configs.md"
-    )
+    assert page.read_text() == render_docs(), "run: make docs"
 
 
 def test_each_config_of_kafka_is_accepted_with_its_default() -> None:

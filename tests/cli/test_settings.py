@@ -44,9 +44,7 @@ def test_without_anything_set_the_defaults_are_in_force() -> None:
 
 
 def test_the_page_of_settings_is_current() -> None:
-    assert DOCS.read_text() == render_docs(), (
-        "docs/settings.md is out of date; run: python -m headrace.cli.settings > docs/settings.md"
-    )
+    assert DOCS.read_text() == render_docs(), "docs/settings.md is out of date; run: make docs"
 
 
 # Layers.

@@ -1,8 +1,7 @@
 """Every topic config: Kafka's, and two of our own.
 
 Tools that create topics set configs without asking, so each config of Kafka 4 is accepted with the values that Kafka
-takes. Which of them do something here is a column of this table; docs/topic-configs.md is made from it by
-`python -m headrace.broker.topic_config_table > docs/topic-configs.md`.
+takes. Which of them do something here is a column of this table; docs/topic-configs.md is made from it by `make docs`.
 """
 
 from __future__ import annotations
@@ -180,8 +179,7 @@ Set at creation, or later with AlterConfigs and IncrementalAlterConfigs (`headra
 `headrace topics alter`, `kafka-configs`). A value that Kafka refuses is refused here with the same words. A default
 that is a setting of the broker follows that setting. A name that Kafka 4 does not know is an error.
 
-This page is made from the table in `src/headrace/broker/topic_config_table.py` by
-`python -m headrace.broker.topic_config_table > docs/topic-configs.md`.
+This page is made from the table in `src/headrace/broker/topic_config_table.py` by `make docs`.
 """
 _SECTIONS = (
     (True, "Configs that have an effect", "what it does"),

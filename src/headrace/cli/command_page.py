@@ -1,6 +1,6 @@
 """docs/cli.md: what each command's own help says, behind recipes for what people want to do.
 
-Made from the commands, so that the page cannot disagree with them: `python -m headrace.cli.command_page > docs/cli.md`.
+Made from the commands, so that the page cannot disagree with them: `make docs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _LONG = {"serve": "Every setting is an option of `serve`: [settings.md](settings
 _HEAD = """\
 # The command
 
-`headrace` serves a broker and looks after one. In a clone it is `.venv/bin/headrace`.
+`headrace` serves a broker and looks after one. In a clone it is `.venv/bin/headrace`; `. .venv/bin/activate` makes it
+`headrace`, as the examples on this page write it.
 
 Commands that speak to a broker find it with `--bootstrap HOST:PORT` (several with commas), or by the variable
 `HEADRACE_BOOTSTRAP`, or on 127.0.0.1:9092. They work with any Kafka broker; what only headrace has, such as a group's
@@ -56,7 +57,7 @@ The keys of the last hundred records of each partition, most frequent first:
 $ headrace consume orders --from -100 --json | jq -r .key | sort | uniq -c | sort -rn
 ```
 
-Let a group read everything of today again (stop its members first):
+Let a group read everything since a day again (stop its members first); without `--execute` it only shows the plan:
 
 ```console
 $ headrace groups reset billing --all-topics --to 2026-05-01
@@ -99,7 +100,7 @@ $ until headrace topics list --timeout 1 > /dev/null 2>&1; do sleep 0.2; done
 
 ## Every command
 
-This page is made from the commands' own help by `python -m headrace.cli.command_page > docs/cli.md`.
+This page is made from the commands' own help by `make docs`.
 """
 
 

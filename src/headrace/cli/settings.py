@@ -32,7 +32,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     port: Annotated[int, _says("Port to listen on; 0 takes a free one.", 0, 65535)] = 9092
     advertised: Annotated[str, _says("HOST:PORT that clients are told to connect to; empty: where it listens.")] = ""
     node_id: Annotated[int, _says("This broker's id in the cluster; -1 takes a free one.", -1, MAX_INT32)] = 0
-    http_port: Annotated[int, _says("Port of the HTTP endpoints; 0 switches them off.", 0, 65535)] = 0
+    http_port: Annotated[
+        int, _says("Port of the HTTP endpoints, which are not there yet: anything but 0 is refused.", 0, 65535)
+    ] = 0
 
     data_dir: Annotated[Path, _says("Directory of the embedded server's files.")] = Path("data")
     redis: Annotated[str, _says("redis://, rediss:// or unix:// URL of your own server; empty: the embedded one.")] = ""
@@ -143,7 +145,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_format: Annotated[
         LogFormat, _says("text for people, json for machines; auto: text on a terminal, json elsewhere.")
     ] = "auto"
-    lake: Annotated[str, _says("Directory or URL of the lakehouse tables; empty: none.")] = ""
+    lake: Annotated[
+        str, _says("Directory or URL of the lakehouse tables, which are not there yet: anything but empty is refused.")
+    ] = ""
 
 
 # A section begins with the setting that is named here.
@@ -244,8 +248,10 @@ Sizes are bytes or `64KiB`, `64MiB`, `1.5GiB`, `10MB`; times are milliseconds or
 The setting `data_dir` is `data_dir = "data"` in the file, `HEADRACE_DATA_DIR` in the environment and `--data-dir` as a
 flag. A switch such as `auto_create_topics` has the flags `--auto-create-topics` and `--no-auto-create-topics`.
 
-This page is made from the table in `src/headrace/cli/settings.py` by
-`python -m headrace.cli.settings > docs/settings.md`.
+`make run` passes `--host`, `--port` and `--data-dir` itself: there it is `make run HOST=... PORT=... DATA=...`, and
+`ARGS='--durability always'` for everything else.
+
+This page is made from the table in `src/headrace/cli/settings.py` by `make docs`.
 """
 
 

@@ -96,7 +96,7 @@ def create(
 @json_option
 @cluster_options
 def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
-    """List topics with their counts, those that match PATTERN if one is given.
+    """List topics with their counts; with PATTERN those that match.
 
     \b
     Examples:

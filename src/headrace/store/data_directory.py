@@ -64,7 +64,8 @@ class DataDirectory:
             ) from None
         if lock is None:
             raise CannotStart(
-                f"the data directory {path} is in use by {_holder(path)}; stop it or choose another with --data-dir"
+                f"the data directory {path} is in use by {_holder(path)}; stop it, or choose another "
+                "with --data-dir (make run DATA=...)"
             )
         directory = cls(path, lock)
         try:
