@@ -1,14 +1,21 @@
-"""The small Lua scripts: writes that depend on what is there. Never around record bytes: it would double their cost."""
+"""The small Lua scripts: writes that depend on what is there.
+
+Never around the record bytes of format `log`: it would double their cost. Those of format `stream` are in
+`stream_scripts.py`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from hashlib import sha1
 from typing import Any
 
 from headrace.store.errors import RedisError
 from headrace.store.redis import Argument, RedisLink
+from headrace.store.stream_scripts import STREAM_SOURCES
 
-SOURCES = {
+SOURCES = STREAM_SOURCES | {
     # An empty stream comes into being by a group alone. What is there already stays as it is; a log that has to be
     # made again starts behind all that it gave out.
     "make_partition": """
@@ -136,11 +143,20 @@ SOURCES = {
 class Scripts:
     """Runs scripts by their digest; sends the source where the server does not know it (yet, or any more)."""
 
-    def __init__(self, link: RedisLink) -> None:
+    def __init__(self, link: RedisLink, sources: Mapping[str, str] = SOURCES) -> None:
         self._link = link
+        self._sources = sources
         self._digests = {
-            name: sha1(source.encode(), usedforsecurity=False).hexdigest() for name, source in SOURCES.items()
+            name: sha1(source.encode(), usedforsecurity=False).hexdigest() for name, source in sources.items()
         }
+
+    def send(self, name: str, keys: list[str], arguments: list[Argument]) -> asyncio.Future[Any]:
+        """Sends a script now; the future gives its reply. NOSCRIPT is left to the caller."""
+        return self._link.send("EVALSHA", self._digests[name], len(keys), *keys, *arguments)
+
+    async def load(self, name: str) -> None:
+        """Makes a script known to the server."""
+        await self._link.call("SCRIPT", "LOAD", SOURCES[name])
 
     async def run(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
         """The script's reply."""
@@ -149,4 +165,4 @@ class Scripts:
         except RedisError as error:
             if error.kind != "NOSCRIPT":
                 raise
-            return await self._link.call("EVAL", SOURCES[name], len(keys), *keys, *arguments)
+            return await self._link.call("EVAL", self._sources[name], len(keys), *keys, *arguments)
