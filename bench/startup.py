@@ -34,6 +34,7 @@ def run(*, quick: bool) -> None:
 
 def _once(folder: str) -> tuple[float, float]:
     command = [str(Path(sys.executable).parent / "headrace"), "serve", "--port", "0", "--data-dir", folder]
+    command += ["--log-level", "warning"]
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None

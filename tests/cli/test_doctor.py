@@ -54,7 +54,9 @@ def test_the_page_for_people_names_each_check_and_fits_the_width(tmp_path: Path)
 def test_a_data_directory_is_looked_at_and_left_alone(tmp_path: Path, broker: BrokerProcess) -> None:
     assert check_data_directory(tmp_path).level == "ok"
     assert check_data_directory(broker.data_dir).level == "ok"
-    assert f"pid {broker.pid}" in check_data_directory(broker.data_dir).found
+    in_use = check_data_directory(broker.data_dir).found
+    assert f"pid {broker.pid}" in in_use
+    assert redis.Redis.from_url(in_use.partition("its Valkey at ")[2].partition(";")[0]).ping()
     (tmp_path / "thesis.txt").touch()
     foreign = check_data_directory(tmp_path)
     assert foreign.level == "fail"

@@ -18,7 +18,7 @@ from pathlib import Path
 from headrace.cli import OLDEST_PYTHON
 from headrace.cli.findings import Finding, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
-from headrace.store.data_directory import MARKER, CannotStart
+from headrace.store.data_directory import MARKER, CannotStart, read_record
 from headrace.store.embedded_options import find_binary, usable_memory_bytes
 
 _RUN_TIMEOUT_S = 10
@@ -95,7 +95,9 @@ def check_data_directory(path: Path) -> Finding:
     if not (path / MARKER).exists() and any(path.iterdir()):
         return fail(name, f"{path} holds files that are not headrace's", elsewhere)
     pid = _broker_of(path)
-    return _with_room(name, f"{path} is in use by the broker with pid {pid}" if pid else f"{path} is free", path)
+    return _with_room(
+        name, f"{path} is in use by the broker with pid {pid}{_valkey_of(path)}" if pid else f"{path} is free", path
+    )
 
 
 def _with_room(name: str, found: str, path: Path) -> Finding:
@@ -116,6 +118,12 @@ def _broker_of(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return pid
+
+
+def _valkey_of(path: Path) -> str:
+    """Where to look at the embedded server with a Redis client, if the broker's record of it can be read."""
+    record = read_record(path)
+    return f", its Valkey at unix://{record.socket}" if record else ""
 
 
 def check_memory() -> Finding:

@@ -19,6 +19,7 @@ import msgspec
 
 MARKER = "HEADRACE"
 FORMAT = 1
+_RECORD = "valkey.json"
 _MARKER_TEXT = (
     f"format = {FORMAT}\n# Data of a headrace broker. Stop the broker before you move or copy this directory.\n"
 )
@@ -46,7 +47,7 @@ class DataDirectory:
         self._valkey_handle = -1
         self.valkey = path / "valkey"
         self.valkey_log = path / "valkey.log"
-        self._record = path / "valkey.json"
+        self._record = path / _RECORD
         self._broker_pid = path / "broker.pid"
 
     @classmethod
@@ -121,10 +122,7 @@ class DataDirectory:
             self._valkey_handle = -1
 
     def read_record(self) -> ServerRecord | None:
-        try:
-            return msgspec.json.decode(self._record.read_bytes(), type=ServerRecord)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return None
+        return read_record(self.path)
 
     def write_record(self, record: ServerRecord) -> None:
         replace_file(self._record, msgspec.json.encode(record).decode())
@@ -138,6 +136,14 @@ class DataDirectory:
             log.seek(max(0, log.seek(0, os.SEEK_END) - limit_bytes))
             return " | ".join(log.read().decode(errors="replace").splitlines()[-lines:])
         return ""
+
+
+def read_record(path: Path) -> ServerRecord | None:
+    """The record in a directory that need not be claimed; None without a readable one."""
+    try:
+        return msgspec.json.decode((path / _RECORD).read_bytes(), type=ServerRecord)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
 
 
 def lock_directory(path: str | Path, *, dir_fd: int | None = None) -> int | None:

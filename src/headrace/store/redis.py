@@ -13,6 +13,7 @@ compared with the last ones: if either changed, the store may have gone back in 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import ssl
@@ -172,6 +173,8 @@ class RedisLink:
             await ask("AUTH", *user, self.address.password)
         if self.address.database:
             await ask("SELECT", self.address.database)
+        with contextlib.suppress(RedisError):  # a name for CLIENT LIST is a courtesy that a user's rules may forbid
+            await ask("CLIENT", "SETNAME", f"headrace-{self.name}")
         facts = parse_info(await ask("INFO", "server")) | parse_info(await ask("INFO", "replication"))
         facts |= parse_info(await ask("INFO", "persistence"))
         if facts.get("loading") == "1":
