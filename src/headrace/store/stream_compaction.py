@@ -34,8 +34,8 @@ MOST_KEYS = 500_000
 MOST_LEFTOVERS = 4_096
 _LONGEST_PLAIN_KEY = 16
 _WASTE = 1.5
-_SMALL_BYTES = 8_192
-"""An empty stream takes about 5 KB."""
+_SMALL_BYTES = 5_000
+"""What a stream of one entry takes."""
 _SAMPLED_BLOCKS = 5_000
 
 

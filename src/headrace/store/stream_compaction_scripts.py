@@ -62,6 +62,23 @@ SOURCES = {
         local time = redis.call('TIME')
         local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
         local missing = {}
+        local function are_alike(one, other)
+            return one[2] == other[2] and one[3] == other[3] and one[4] == other[4]
+        end
+        -- What was delivered in one go has one consumer, time and count: one command for all of it.
+        local function claim(group, rows, first, last)
+            local command, due = {'XCLAIM', copy, group, rows[first][2], 0}, {}
+            for at = first, last do
+                command[#command + 1] = rows[at][1]
+                due[rows[at][1]] = true
+            end
+            for _, word in ipairs({'TIME', string.format('%.0f', now_ms - rows[first][3]),
+                    'RETRYCOUNT', rows[first][4], 'FORCE', 'JUSTID'}) do
+                command[#command + 1] = word
+            end
+            for _, id in ipairs(redis.call(unpack(command))) do due[id] = nil end
+            for id in pairs(due) do missing[#missing + 1] = id end
+        end
         for _, group in ipairs(groups) do
             local create = {'XGROUP', 'CREATE', copy, group.name, group['last-delivered-id']}
             if group['entries-read'] then
@@ -72,10 +89,15 @@ SOURCES = {
                 redis.call('XGROUP', 'CREATECONSUMER', copy, group.name, facts_of(row).name)
             end
             if group.pending > 0 then
-                for _, row in ipairs(redis.call('XPENDING', stream, group.name, '-', '+', group.pending)) do
-                    local claimed = redis.call('XCLAIM', copy, group.name, row[2], 0, row[1], 'FORCE', 'JUSTID',
-                        'TIME', string.format('%.0f', now_ms - row[3]), 'RETRYCOUNT', row[4])
-                    if #claimed == 0 then missing[#missing + 1] = row[1] end
+                local rows = redis.call('XPENDING', stream, group.name, '-', '+', group.pending)
+                local first = 1
+                while first <= #rows do
+                    local last = first
+                    while last < #rows and last - first < 500 and are_alike(rows[first], rows[last + 1]) do
+                        last = last + 1
+                    end
+                    claim(group.name, rows, first, last)
+                    first = last + 1
                 end
             end
         end

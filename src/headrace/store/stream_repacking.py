@@ -22,7 +22,7 @@ from headrace.store.errors import StoreError
 from headrace.store.redis import Argument, RedisLink
 from headrace.store.scripts import Scripts
 from headrace.store.stream_ids import START, StreamId, parse_id
-from headrace.store.stream_walk import Pace, portions
+from headrace.store.stream_walk import Pace, entry_bytes, portions
 
 MOST_PENDING = 1_000
 """A script of a few milliseconds. With more than these a stream is left as it is until some are acknowledged."""
@@ -123,7 +123,14 @@ class Repacking:
         reply = await self._scripts.run(
             "swap",
             [self._key, copy.key],
-            [copy.last, copy.entries, copy.entries + len(copy.stood_in), _MOST_MOVED, MOST_PENDING, *copy.stood_in],
+            [
+                copy.last,
+                copy.entries,
+                copy.entries + len(copy.stood_in),
+                min(_MOST_MOVED, max(1, self._pace.size_bytes * copy.entries // max(copy.size_bytes, 1))),
+                MOST_PENDING,
+                *copy.stood_in,
+            ],
         )
         outcome: str = reply[0].decode()
         if outcome == "missing":
@@ -142,6 +149,7 @@ class _Copy:
         self.key = key
         self.last = str(START)
         self.entries = 0
+        self.size_bytes = 0
         self.stood_in: list[str] = []
         self._waiting = list(stand_ins)
 
@@ -152,6 +160,7 @@ class _Copy:
             if self._waiting:
                 commands += self._stand_ins_before(parse_id(raw_id))
             commands.append(("XADD", self.key, "NOMKSTREAM", raw_id, *fields))
+            self.size_bytes += entry_bytes(fields)
         self.last = rows[-1][0].decode()
         self.entries += len(rows)
         return commands
