@@ -15,10 +15,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
+from headrace.store.formats import is_stream
 from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.keys import Keys, PartitionKeys
 from headrace.store.redis import RedisLink
@@ -61,7 +61,8 @@ class Topic(msgspec.Struct, frozen=True):
 
     def keys(self, keys: Keys, partition: int) -> PartitionKeys:
         """Where a partition lives."""
-        return keys.partition(self.name, partition, self.short_id)
+        name_keys = keys.stream_partition if is_stream(self.configs) else keys.partition
+        return name_keys(self.name, partition, self.short_id)
 
 
 class Catalogue:
@@ -131,6 +132,8 @@ class Catalogue:
     async def create(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
         """Makes the partitions, then the record; TOPIC_ALREADY_EXISTS if somebody was first."""
         topic = Topic(name, kafka_uuid(new_id()), partitions, configs, time.time_ns() // 1_000_000)
+        if is_stream(configs):
+            await self.sweep()  # a stream of this name that is being deleted must not be taken over
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
             _, made, _ = await self._link.transaction(
@@ -140,7 +143,7 @@ class Catalogue:
             )
             await self.load()
         if not made:
-            await self._remove_keys(topic)
+            await self._unlink(*(topic.keys(self._keys, number).all() for number in range(partitions)))
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         log.info("topic created", extra={"topic": name, "partitions": partitions, "id": topic.ulid})
         return topic
@@ -208,7 +211,11 @@ class Catalogue:
 
     async def _make_partition(self, topic: Topic, partition: int, floor: int = 0) -> None:
         keys = topic.keys(self._keys, partition)
-        await self._scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor])
+        if keys.owner:
+            streams = [keys.log, keys.index, keys.exceptions]
+            await self._scripts.run("make_stream", [*streams, keys.meta, keys.owner], [floor, topic.id])
+        else:
+            await self._scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor])
 
     async def remake_partition(self, topic: Topic, partition: int, floor: int) -> bool:
         """Makes keys that the store lost; false, and none made, if the topic is not in the catalogue (any more).
@@ -229,6 +236,12 @@ class Catalogue:
         await self._link.call("HDEL", self._keys.deleted_topics, topic.id)
 
     async def _remove_keys(self, topic: Topic) -> None:
-        doomed: list[tuple[Any, ...]] = [("UNLINK", *topic.keys(self._keys, p).all()) for p in range(topic.partitions)]
+        all_keys = [topic.keys(self._keys, number) for number in range(topic.partitions)]
+        await self._unlink(*(keys.all() for keys in all_keys))
+        for keys in all_keys:
+            if keys.owner:
+                await self._scripts.run("remove_stream", [keys.log, keys.owner], [topic.id])
+
+    async def _unlink(self, *doomed: tuple[str, ...]) -> None:
         for at in range(0, len(doomed), _CREATE_AT_ONCE):
-            await self._link.pipeline(*doomed[at : at + _CREATE_AT_ONCE])
+            await self._link.pipeline(*(("UNLINK", *keys) for keys in doomed[at : at + _CREATE_AT_ONCE]))

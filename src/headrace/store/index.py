@@ -59,8 +59,8 @@ class Index:
             last = self.point(-1)
             self.max_timestamp, self.size_bytes, self.entries = last.max_timestamp, last.size_bytes, last.entries
 
-    def add_entry(self, base: int, size_bytes: int, max_timestamp: int) -> Point | None:
-        """Counts an entry; returns the point to store if one was due before it."""
+    def add_entry(self, base: int, size_bytes: int, max_timestamp: int, entries: int = 1) -> Point | None:
+        """Counts an entry, or several in a row; returns the point to store if one was due before it."""
         point = Point(base, self.max_timestamp, self.size_bytes, self.entries)
         due = not self.offsets or (
             base > self.offsets[-1]
@@ -73,7 +73,7 @@ class Index:
             self._add(point)
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
         self.size_bytes += size_bytes
-        self.entries += 1
+        self.entries += entries
         return point if due else None
 
     def _add(self, point: Point) -> None:

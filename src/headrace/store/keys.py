@@ -1,7 +1,8 @@
 """Names of the keys in Redis. Each is made here and nowhere else.
 
-All keys of one partition share a hash tag, so that a Redis Cluster keeps them together; a topic's short id is part of
-it, so that a topic that is deleted and made again is a new log.
+All keys of one partition share a hash tag, so that a Redis Cluster keeps them together. A topic's short id is part of
+the names, so that a topic that is deleted and made again is a new log; not of the stream of format `stream`, whose name
+Redis code has to know: there a key beside it says which topic owns it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ class PartitionKeys(msgspec.Struct, frozen=True):
     """The keys of one partition."""
 
     log: str
+    """The stream with the records."""
     meta: str
     index: str
     producers: str
+    exceptions: str = ""
+    owner: str = ""
 
     @property
     def there(self) -> str:
-        """The key that says whether the partition is there."""
-        return self.log
+        """The key that says whether the partition of this topic is there: the first that carries the topic's id."""
+        return self.meta if self.owner else self.log
 
     def all(self) -> tuple[str, ...]:
-        """For deleting."""
+        """For deleting: the keys that are this topic's and no other one's of its name."""
+        if self.owner:
+            return (self.meta, self.index, self.producers, self.exceptions)
         return (self.log, self.meta, self.index, self.producers)
 
 
@@ -75,6 +81,19 @@ class Keys(msgspec.Struct, frozen=True):
         """Keys of a partition in format `log`."""
         stem = f"{self.prefix}:{self.organisation}:{{{escape(topic)}:{partition}:{short_id}}}"
         return PartitionKeys(f"{stem}:log", f"{stem}:meta", f"{stem}:index", f"{stem}:producers")
+
+    def stream_partition(self, topic: str, partition: int, short_id: str) -> PartitionKeys:
+        """Keys of a partition in format `stream`."""
+        stem = f"{self.prefix}:{self.organisation}:{{{escape(topic)}:{partition}}}"
+        own = f"{stem}:{short_id}"
+        return PartitionKeys(
+            f"{stem}:stream",
+            f"{own}:meta",
+            f"{own}:index",
+            f"{own}:producers",
+            f"{own}:exceptions",
+            f"{stem}:owner",
+        )
 
 
 def escape(name: str) -> str:

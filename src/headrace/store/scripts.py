@@ -150,13 +150,10 @@ class Scripts:
             name: sha1(source.encode(), usedforsecurity=False).hexdigest() for name, source in sources.items()
         }
 
-    def send(self, name: str, keys: list[str], arguments: list[Argument]) -> asyncio.Future[Any]:
-        """Sends a script now; the future gives its reply. NOSCRIPT is left to the caller."""
-        return self._link.send("EVALSHA", self._digests[name], len(keys), *keys, *arguments)
-
-    async def load(self, name: str) -> None:
-        """Makes a script known to the server."""
-        await self._link.call("SCRIPT", "LOAD", SOURCES[name])
+    def send(self, name: str, keys: list[str], arguments: list[Argument], source: bool = False) -> asyncio.Future[Any]:
+        """Sends a script now, its source if asked to; the future gives its reply. NOSCRIPT is the caller's."""
+        how = ("EVAL", SOURCES[name]) if source else ("EVALSHA", self._digests[name])
+        return self._link.send(*how, len(keys), *keys, *arguments)
 
     async def run(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
         """The script's reply."""

@@ -1,7 +1,8 @@
 """The store as the broker sees it: topics, partitions, nodes, and the upkeep that goes on behind them.
 
 It holds two connections: one for appends and small commands, one for large replies, so that an acknowledgement never
-waits behind a megabyte of somebody's Fetch. Nothing here is the truth; all of it can be read again from Redis.
+waits behind a megabyte of somebody's Fetch; two more to listen on, once there is something to listen to. Nothing here
+is the truth; all of it can be read again from Redis.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headrace.store.address import Address
 from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
 from headrace.store.errors import PartitionGone, RedisError, StoreError
+from headrace.store.formats import is_stream
 from headrace.store.groups import GroupStore
 from headrace.store.identity import kafka_uuid, new_id
 from headrace.store.keys import Keys
@@ -28,6 +30,8 @@ from headrace.store.partition import Partition
 from headrace.store.partitions import AnyPartition
 from headrace.store.redis import Argument, RedisLink, parse_info
 from headrace.store.scripts import Scripts
+from headrace.store.stream_partition import StreamPartition
+from headrace.store.stream_watch import StreamWatch
 from headrace.store.tail import TailCache
 
 log = logging.getLogger(__name__)
@@ -68,6 +72,7 @@ class Store:
         self.nodes = Nodes(self.link, self.scripts, self.keys, me, options.node_lease_ms)
         self.groups = GroupStore(self.link, self.scripts, self.keys)
         self.announcements = Announcements(self)
+        self.stream_watch = StreamWatch(self)
         self.tails = TailCache(options.tail_cache_bytes)
         self.cluster_id = ""
         self.memory_is_full = False
@@ -114,6 +119,7 @@ class Store:
         except (StoreError, TimeoutError) as error:
             log.warning("the store was left without a farewell", extra={"why": str(error)})
         await self.announcements.close()
+        await self.stream_watch.close()
         await self.link.close()
         await self.reads.close()
         for partition in partitions:
@@ -156,7 +162,8 @@ class Store:
     async def _open(self, topic: Topic, number: int) -> AnyPartition:
         key = (topic.uuid, number)
         try:
-            partition = Partition(self, topic, number)
+            kind = StreamPartition if is_stream(topic.configs) else Partition
+            partition = kind(self, topic, number)
             await partition.confirm()
             if topic.uuid not in self.catalogue.by_uuid:
                 raise PartitionGone(repr(partition))

@@ -37,6 +37,10 @@ class StreamId(NamedTuple):
         """The smallest id above this one."""
         return StreamId(self.ms, self.sequence + 1) if self.sequence < LAST_SEQUENCE else StreamId(self.ms + 1, 0)
 
+    def plus(self, steps: int) -> StreamId:
+        """So many sequences further on, in the same millisecond."""
+        return StreamId(self.ms, self.sequence + steps)
+
 
 START = StreamId(0, 0)
 """Below the id of every entry."""
@@ -186,10 +190,10 @@ class StreamIds:
 
     def next_free(self, floor: int) -> FreeIds:
         """Where an entry of ours may go now: its offset is above the last one, and not below `floor`."""
-        offset = max(self.last_offset + 1, floor)
+        offset = max(self.last_offset + 1, floor, 1)  # no entry can be 0-0
         natural = self.natural_id(offset)
         if natural > self.last and offset < NATURAL_LIMIT:
-            return FreeIds(max(natural, StreamId(0, 1)), max(offset, 1), True)
+            return FreeIds(natural, offset, True)
         step = offset - self.last_offset
         return FreeIds(StreamId(self.last.ms, self.last.sequence + step), offset, False)
 

@@ -30,6 +30,8 @@ BATCH_BYTES = 256 << 10
 _WIDEST_DELTA = (1 << 31) - 1
 _NULL = encode_varint(-1)
 _INT64 = 1 << 63
+_ONE_VALUE = b"\x92\xdb\0\0\0\5value\xdb"
+_FIELD_BYTES = 5
 
 StreamEntry = Sequence[Any]
 """An entry as XRANGE returns it: id, and fields with their values in one list."""
@@ -74,7 +76,7 @@ def pack_entries(records: Sequence[Record], with_time: bool) -> bytes:
     for record in records:
         value = record.value
         if record.key is None and value is not None and not record.headers and not with_time:
-            parts += (b"\x92\xa5value\xdb", len(value).to_bytes(4, "big"), value)
+            parts += (_ONE_VALUE, len(value).to_bytes(4, "big"), value)
             continue
         fields = fields_of(record, with_time)
         count = len(fields)
@@ -84,6 +86,11 @@ def pack_entries(records: Sequence[Record], with_time: bool) -> bytes:
         for field in fields:
             parts += (b"\xdb", len(field).to_bytes(4, "big"), field)
     return b"".join(parts)
+
+
+def entry_bytes(fields: Sequence[bytes]) -> int:
+    """The size of an entry: what it takes on the way to a script."""
+    return 1 + sum(map(len, fields)) + _FIELD_BYTES * len(fields)
 
 
 # -- fields -> records ----------------------------------------------------------------------------------------------

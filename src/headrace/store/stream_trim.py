@@ -1,0 +1,87 @@
+"""Removing old records of format `stream`: exact, entry by entry.
+
+The log start is written before anything is removed, so a crash leaves too much, never an error that should be. It lies
+right behind the last entry removed. With LogAppendTime what is too old is told by the ids themselves; otherwise, and by
+size, by the index.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.store.stream_ids import StreamId, parse_id
+
+if TYPE_CHECKING:
+    from headrace.store.stream_partition import StreamPartition
+
+log = logging.getLogger(__name__)
+
+
+async def delete_before(partition: StreamPartition, offset: int) -> None:
+    """Makes `offset` the log start and frees the entries before it; OFFSET_OUT_OF_RANGE past the end."""
+    await partition.confirm()
+    if offset <= partition.log_start:
+        return
+    partition.check_offset(offset)
+    await partition.save_start(offset)
+    keys, link = partition.keys, partition.store.link
+    first = await partition.rows_from(offset, 1)
+    keep = first[0][0].decode() if first else str(partition.ids.last.next)
+    await link.call("XTRIM", keys.log, "MINID", "=", keep)
+    await _forget_before(partition, offset)
+
+
+async def _forget_before(partition: StreamPartition, offset: int) -> None:
+    """Index and exceptions need not reach further back than the log."""
+    keys, link = partition.keys, partition.store.link
+    point = partition.index.forget_before(offset)
+    if point is not None:
+        await link.call("XTRIM", keys.index, "MINID", "=", f"{point}-0")
+    exceptional = partition.ids.forget_before(offset)
+    if exceptional is not None:
+        await link.call("XTRIM", keys.exceptions, "MINID", "=", str(exceptional))
+
+
+async def enforce_retention(partition: StreamPartition, retention_ms: int, retention_bytes: int) -> None:
+    """Removes what a topic's configs no longer keep; also notes what Redis code removed by itself."""
+    await partition.confirm()
+    earliest = await partition.find_earliest()
+    await _forget_before(partition, earliest)
+    before = partition.log_start
+    start = await _expired_start(partition, retention_ms, retention_bytes)
+    if start > before:
+        await delete_before(partition, start)
+        log.info(
+            "old records removed",
+            extra={"partition": repr(partition), "from_offset": before, "to_offset": partition.log_start},
+        )
+    await partition.save_producers()
+
+
+async def _expired_start(partition: StreamPartition, retention_ms: int, retention_bytes: int) -> int:
+    """The log start that retention asks for: right behind the last entry that it does not keep."""
+    start, index = partition.log_start, partition.index
+    if retention_ms >= 0:
+        cutoff_ms = max(partition.store.now_ms() - retention_ms, 0)
+        if partition.settings.append_time:
+            start = max(start, await _behind_last_until(partition, StreamId(cutoff_ms, 0)))
+        elif index.entries and 0 <= index.max_timestamp < cutoff_ms:
+            start = max(start, partition.end)
+        elif (expired := index.expired_by_time(cutoff_ms)) is not None:
+            start = max(start, await _behind_last_before(partition, expired))
+    if retention_bytes >= 0 and (expired := index.expired_by_size(retention_bytes)) is not None:
+        start = max(start, await _behind_last_before(partition, expired))
+    return min(start, partition.end)
+
+
+async def _behind_last_until(partition: StreamPartition, bound: StreamId) -> int:
+    if bound.ms <= 0:
+        return 0
+    rows = await partition.store.link.call("XREVRANGE", partition.keys.log, f"({bound}", "-", "COUNT", 1)
+    return partition.ids.offset_of(parse_id(rows[0][0])) + 1 if rows else 0
+
+
+async def _behind_last_before(partition: StreamPartition, offset: int) -> int:
+    last = await partition.last_before(offset)
+    return partition.ids.offset_of(last) + 1 if last is not None else 0

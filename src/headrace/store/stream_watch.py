@@ -1,0 +1,109 @@
+"""Waking long polls when Redis code appends: one blocked XREAD over the streams that are being waited for.
+
+It has a connection of its own. A stream that is not among those being read is added by unblocking it
+(CLIENT UNBLOCK); one that nobody waits for any more leaves when it is read again. A call is never blocked for
+long, so that a connection that died in silence is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headrace.store.errors import StoreError
+from headrace.store.redis import RedisLink
+from headrace.store.stream_ids import parse_id
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+    from headrace.store.stream_partition import StreamPartition
+
+log = logging.getLogger(__name__)
+
+_BLOCK_MS = 2_000
+_PAUSE_S = 0.05
+_UNBLOCK_AGAIN_S = 0.001
+
+
+class StreamWatch:
+    """Watches the streams that have watchers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._link = RedisLink(store.link.address, "stream watch", store.options.timeout_ms + _BLOCK_MS)
+        self._wanted: dict[str, StreamPartition] = {}
+        self._reading: frozenset[str] = frozenset()
+        self._client_id: tuple[int, int] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    def add(self, partition: StreamPartition) -> None:
+        """A long poll waits for this partition from now on."""
+        self._wanted[partition.keys.log] = partition
+        if partition.keys.log in self._reading:
+            return
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="stream watch")
+        elif self._reading:
+            self._store.spawn(self._unblock(partition.keys.log))
+
+    async def _unblock(self, key: str) -> None:
+        """Ends the blocked call; again, if it had not reached the server yet."""
+        while self._reading and key not in self._reading and self._client_id is not None:
+            if await self._store.link.call("CLIENT", "UNBLOCK", self._client_id[1]):
+                return
+            await asyncio.sleep(_UNBLOCK_AGAIN_S)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._link.close()
+
+    async def _run(self) -> None:
+        is_started = False
+        while True:
+            try:
+                if not is_started:
+                    await self._link.start()
+                    is_started = True
+                await self._link.wait_up(60)
+                await self._round()
+            except StoreError:
+                await asyncio.sleep(_PAUSE_S)
+            except Exception:
+                log.exception("watching streams failed")
+                await asyncio.sleep(1)
+            finally:
+                self._reading = frozenset()
+
+    async def _round(self) -> None:
+        await self._learn_client_id()
+        self._wanted = {key: one for key, one in self._wanted.items() if one.watchers and not one.is_gone}
+        if not self._wanted:
+            self._changed.clear()
+            await self._changed.wait()
+            return
+        keys = list(self._wanted)
+        self._reading = frozenset(keys)
+        after = [str(self._wanted[key].ids.last) for key in keys]
+        rows = await self._link.call("XREAD", "COUNT", 1, "BLOCK", _BLOCK_MS, "STREAMS", *keys, *after)
+        self._reading = frozenset()
+        await asyncio.gather(*(self._look(row) for row in rows or ()))
+
+    async def _look(self, row: Any) -> None:
+        key, entries = row
+        partition = self._wanted.get(key.decode())
+        if partition is not None and parse_id(entries[-1][0]) > partition.ids.last:
+            with contextlib.suppress(StoreError):
+                await partition.confirm()
+                return
+            partition.tell_watchers()
+
+    async def _learn_client_id(self) -> None:
+        if self._client_id is None or self._client_id[0] != self._link.generation:
+            generation = self._link.generation
+            self._client_id = (generation, int(await self._link.call("CLIENT", "ID")))
