@@ -22,6 +22,7 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.wire.messages.produce import (
     PartitionProduceData,
@@ -80,6 +81,24 @@ def produce(
     """Produces a batch to each partition; the answers by partition."""
     answer = connection.send_for(produce_request(topic, batches), ProduceResponse, version)
     return {found.index: found for found in answer.responses[0].partition_responses}
+
+
+class IdempotentProducer:
+    """Batches of one producer id, sequence numbers by hand."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.connection, self.topic = connection, topic
+        answer = connection.send_for(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4)
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+
+    def batch(self, sequence: int, count: int = 1) -> bytes:
+        records = [Record(i, 1_700_000_000_000, None, b"%d" % (sequence + i)) for i in range(count)]
+        return encode_batch(records, producer_id=self.id, producer_epoch=self.epoch, base_sequence=sequence)
+
+    def send(self, sequence: int, count: int = 1) -> tuple[int, int]:
+        """Error code and base offset."""
+        answer = produce(self.connection, self.topic, {0: self.batch(sequence, count)})[0]
+        return answer.error_code, answer.base_offset
 
 
 def fetch_request(

@@ -11,6 +11,7 @@ import pytest
 from headrace.client.connection import Connection
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchResponse
+from headrace.wire.records import Record, encode_batch
 from tests.broker.peers import (
     batch_of,
     connect,
@@ -25,6 +26,7 @@ from tests.broker.peers import (
     values_of,
 )
 from tests.broker_process import BrokerProcess
+from tests.redis_view import RedisView
 
 LONG_MS = 30_000
 """A wait that no test sits out: whoever gets an answer before was woken."""
@@ -81,6 +83,19 @@ def test_an_offset_outside_the_log_is_out_of_range_and_answered_at_once(
     fill(connection, topic, 3)
     data = fetch(connection, topic, {0: offset}, max_wait_ms=LONG_MS, min_bytes=1)[0]
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_offset_is_not_called_out_of_range_without_a_look_at_the_store(
+    serving: BrokerProcess, connection: Connection, topic: str
+) -> None:
+    """For a moment two nodes may both lead, and a consumer that read at one goes on at the other."""
+    fill(connection, topic, 1)
+    fetch(connection, topic, {0: 0})
+    foreign = encode_batch([Record(offset, 0, None, b"by another") for offset in (1, 2)], base_offset=1)
+    with RedisView.of(serving) as redis:
+        redis.call("XADD", redis.log_key(topic), "1-1", "b", foreign, "w", "another")
+    data = fetch(connection, topic, {0: 3})[0]
+    assert (data.error_code, data.high_watermark) == (0, 3)
 
 
 def test_what_is_not_there_gets_its_own_error_beside_what_is(connection: Connection, topic: str) -> None:

@@ -12,7 +12,6 @@ from headrace.client.errors import BrokerUnreachable
 from headrace.wire.batch import crc_of
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -22,6 +21,7 @@ from headrace.wire.messages.list_offsets import (
 from headrace.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.wire.records import Record, encode_batch
 from tests.broker.peers import (
+    IdempotentProducer,
     batch_of,
     connect,
     create_topic,
@@ -217,24 +217,6 @@ def test_a_batch_whose_records_are_nonsense_harms_its_own_readers_alone(connecti
 
 
 # -- idempotent producers -----------------------------------------------------------------------------------------
-
-
-class IdempotentProducer:
-    """Batches of one producer id, sequence numbers by hand."""
-
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self.connection, self.topic = connection, topic
-        answer = connection.send_for(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4)
-        self.id, self.epoch = answer.producer_id, answer.producer_epoch
-
-    def batch(self, sequence: int, count: int = 1) -> bytes:
-        records = [Record(i, 1_700_000_000_000, None, b"%d" % (sequence + i)) for i in range(count)]
-        return encode_batch(records, producer_id=self.id, producer_epoch=self.epoch, base_sequence=sequence)
-
-    def send(self, sequence: int, count: int = 1) -> tuple[int, int]:
-        """Error code and base offset."""
-        answer = produce(self.connection, self.topic, {0: self.batch(sequence, count)})[0]
-        return answer.error_code, answer.base_offset
 
 
 @pytest.fixture

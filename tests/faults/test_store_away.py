@@ -10,6 +10,7 @@ import pytest
 
 from headrace.client.connection import Connection
 from headrace.client.errors import RETRIABLE
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions import ApiVersionsRequest
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.list_offsets import (
@@ -18,7 +19,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.broker.peers import batch_of, connect, fetch, fetch_request, metadata, produce, values_of
+from tests.broker.peers import IdempotentProducer, batch_of, connect, fetch, fetch_request, metadata, produce, values_of
 from tests.broker_process import BrokerProcess, RedisProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 
@@ -91,6 +92,45 @@ def test_requests_are_refused_for_now_while_redis_is_silent(
     redis.send_signal(Signals.SIGCONT)
     everything_works_again(connection, topic)
     assert '"a request failed' not in broker.log
+
+
+def test_a_fetch_whose_answer_does_not_come_gets_an_error_that_consumers_expect(
+    start_broker: StartBroker, redis: RedisProcess, topic: str
+) -> None:
+    """Of a time-out Java's consumer knows nothing: it would throw."""
+    broker = start_broker(redis=redis.url, store_timeout_ms=300, tail_cache_bytes=0)
+    with connect(broker) as connection:
+        metadata(connection, topic)
+        produce(connection, topic, {0: batch_of(b"before")})
+        redis.send_signal(Signals.SIGSTOP)
+        assert fetch(connection, topic, {0: 0})[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        redis.send_signal(Signals.SIGCONT)
+
+
+@pytest.fixture
+def refused(redis: RedisProcess, connection: Connection, topic: str) -> IdempotentProducer:
+    """A producer whose batch 0 is in the log, and whose batch 1 was refused while the store was away."""
+    producer = IdempotentProducer(connection, topic)
+    assert producer.send(0)[0] == 0
+    redis.stop()
+    assert producer.send(1)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+    redis.start()
+    everything_works_again(connection, topic)
+    return producer
+
+
+def test_what_a_producer_had_sent_behind_a_refused_batch_is_refused_alike(refused: IdempotentProducer) -> None:
+    """Told of a gap in its sequence, librdkafka would send what it is not sure of under a new epoch, and double it."""
+    assert {refused.send(2)[0], refused.send(3)[0]} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    assert [refused.send(sequence)[0] for sequence in (1, 2, 3)] == [0, 0, 0]
+    assert values_of(fetch(refused.connection, refused.topic, {0: 0})[0])[-3:] == [b"1", b"2", b"3"]
+    assert refused.send(5)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_producer_that_goes_on_behind_a_refused_batch_is_told_of_the_gap(refused: IdempotentProducer) -> None:
+    """Four batches can have been on their way; the next was sent by a client that knew."""
+    errors = [refused.send(sequence)[0] for sequence in range(2, 7)]
+    assert errors == [*[ErrorCode.KAFKA_STORAGE_ERROR] * 4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
 
 def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.broker.dispatch import CloseConnection
 from headrace.broker.flow import AnswerRoom
+from headrace.broker.refused_batches import RefusedBatches
 from headrace.wire.apis import FETCH, PRODUCE
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.frame import RequestHeader, read_request_header
@@ -64,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = server.loop.time()
         self.submitting = asyncio.Lock()
         """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
+        self.refused_batches = RefusedBatches()
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._head = b""

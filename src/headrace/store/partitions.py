@@ -101,6 +101,13 @@ class AnyPartition(ABC):
             if self.is_in_step and not self.store.nodes.lease_is_valid:
                 return  # a fresh look is as sure as it gets
 
+    async def confirm_up_to(self, offset: int) -> None:
+        """Confirms; an offset beyond the end is looked for: another node may lead too, for a moment, and have it."""
+        if offset > self.end:
+            self.doubt()
+        if self.is_stale:
+            await self.confirm()
+
     async def _share_look(self) -> None:
         if self.is_gone:
             raise PartitionGone(repr(self))

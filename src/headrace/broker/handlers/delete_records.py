@@ -44,7 +44,7 @@ async def _delete(broker: Broker, name: str, number: int, offset: int) -> int:
             ErrorCode.POLICY_VIOLATION,
             f"Records of partition {partition!r} can not be deleted due to the configured policy",
         )
-    await partition.confirm()
+    await partition.confirm_up_to(offset)
     target = partition.end if offset == _HIGH_WATERMARK else offset
     if not 0 <= target <= partition.end:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset {target} for partition {partition!r} is not valid")

@@ -148,8 +148,8 @@ class _Fetch:
         if partition is None or partition.is_gone:
             topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
             partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
-        if partition.is_stale:
-            await partition.confirm()
+        if partition.is_stale or wanted.fetch_offset > partition.end:
+            await partition.confirm_up_to(wanted.fetch_offset)
         check_leader_epoch(partition, wanted.leader_epoch)
         partition.check_offset(wanted.fetch_offset)
         return partition
@@ -199,6 +199,9 @@ def _found(wanted: Wanted, partition: AnyPartition, taken: Taken) -> PartitionDa
 
 
 def _refused(wanted: Wanted, code: ErrorCode) -> PartitionData:
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        # Reading has no outcome that could be unknown, and consumers do not expect to be told so: Java's would throw.
+        code = ErrorCode.KAFKA_STORAGE_ERROR
     return PartitionData(
         partition_index=wanted.partition, error_code=code, high_watermark=-1, log_start_offset=-1, records=b""
     )

@@ -45,6 +45,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
             answer.log_start_offset = partition.log_start
         except KafkaError as error:
             answer.log_append_time_ms = _NO_TIME
+            error = call.connection.refused_batches.verdict(partition.topic, partition.number, error)
             _refuse(answer, error.code, error.message)
     if request.acks == 0:
         _close_on_error(response)
@@ -70,6 +71,8 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
                     raise refusal
                 waiting.append(await _append(call, topic, request, partition_data, answer))
             except KafkaError as error:
+                if topic is not None:
+                    call.connection.refused_batches.note(topic, partition_data.index, error)
                 _refuse(answer, error.code, error.message)
             except BatchError as error:
                 _refuse(answer, error.error_code, str(error))
@@ -106,7 +109,10 @@ async def _append(
     if policy.compacts:
         check_records(records, keys_required=True)
     timeout_ms = min(max(request.timeout_ms, 0), broker.options.store_wait_ms)
-    return answer, partition, partition.writer.submit(records, header, timeout_ms / 1000)
+    appended = partition.writer.submit(records, header, timeout_ms / 1000)
+    if header.producer_id >= 0:
+        call.connection.refused_batches.watch(topic, data.index, appended)
+    return answer, partition, appended
 
 
 def _set_time(

@@ -1,0 +1,62 @@
+"""Where a connection's batches were refused for now, so that those sent behind them are refused alike.
+
+An idempotent producer has up to five requests under way. If one is refused for now (another node leads, the store is
+away) and the trouble is over when the next one is looked at, that one does not follow what is in the log. Yet it was
+sent before its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka raise its epoch and
+send again under it whatever it is not sure of, in all partitions: what is in the log already would be doubled. So it
+is refused for now as well; the client sends both again, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from headrace.store.catalogue import Topic
+from headrace.store.writer import Appended
+from headrace.wire.errors import ErrorCode, KafkaError
+
+_BEHIND_MOST = 4
+"""A producer that has not seen the answer to one request has sent at most so many behind it."""
+
+_FOR_NOW = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class RefusedBatches:
+    """The partitions in question, each with how many more batches may have been on their way."""
+
+    def __init__(self) -> None:
+        self._left: dict[tuple[bytes, int], int] = {}
+
+    def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
+        """Learns a batch's outcome the moment it is known: before that of the next one is."""
+        appended.add_done_callback(partial(self._learn, topic, number))
+
+    def _learn(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
+        if appended.cancelled():
+            return
+        error = appended.exception()
+        if isinstance(error, KafkaError):
+            self.note(topic, number, error)
+        elif self._left:
+            self._left.pop((topic.uuid, number), None)
+
+    def note(self, topic: Topic, number: int, error: KafkaError) -> None:
+        """A batch was refused."""
+        if error.code in _FOR_NOW:
+            self._left[topic.uuid, number] = _BEHIND_MOST
+
+    def verdict(self, topic: Topic, number: int, error: KafkaError) -> KafkaError:
+        """What to answer: the error, unless it only follows from a refusal that the client did not know of."""
+        left = self._left.get((topic.uuid, number), 0)
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not left:
+            return error
+        self._left[topic.uuid, number] = left - 1
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A batch before this one was refused for now.")
