@@ -127,5 +127,6 @@ class Proxy:
 
 
 def is_append(data: bytes) -> bool:
-    """Whether a chunk holds an append to a log."""
-    return b"\r\nXADD\r\n" in data and b":log\r\n" in data
+    """Whether a chunk holds an append to a log, in either format."""
+    is_script = b"\r\nEVALSHA\r\n" in data and b":stream\r\n" in data and b"\r\nw:" in data
+    return is_script or (b"\r\nXADD\r\n" in data and b":log\r\n" in data)

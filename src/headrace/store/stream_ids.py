@@ -37,6 +37,11 @@ class StreamId(NamedTuple):
         """The smallest id above this one."""
         return StreamId(self.ms, self.sequence + 1) if self.sequence < LAST_SEQUENCE else StreamId(self.ms + 1, 0)
 
+    @property
+    def after(self) -> str:
+        """What lies behind, as the start of a range: Redis knows nothing behind the last id of all."""
+        return f"({self}" if self < (LAST_MS, LAST_SEQUENCE) else str(self)
+
     def plus(self, steps: int) -> StreamId:
         """So many sequences further on, in the same millisecond."""
         return StreamId(self.ms, self.sequence + steps)

@@ -26,7 +26,7 @@ from headrace.store.index import Index, Point
 from headrace.store.partitions import AnyPartition
 from headrace.store.stream_ids import Reading, StreamId, StreamIds, parse_id
 from headrace.store.stream_producers import StreamProducers
-from headrace.store.stream_records import batches_of, entry_bytes, record_of
+from headrace.store.stream_records import batches_of, entry_bytes, id_time, record_of
 from headrace.store.stream_writer import StreamWriter
 from headrace.wire.batch import stamp, stamp_append_time
 
@@ -113,9 +113,9 @@ class StreamPartition(AnyPartition):
         stamp(pending.batch, 0, base, self.leader_epoch)
         token, max_timestamp = str(first).encode(), header.max_timestamp
         if settings.append_time:
-            max_timestamp = last.ms
+            max_timestamp = id_time(last.ms)
             if last.ms == first.ms:
-                stamp_append_time(pending.batch, 0, first.ms)
+                stamp_append_time(pending.batch, 0, id_time(first.ms))
             else:
                 token = NOT_SERVED + token
         self._count(base, first, len(pending.packed), max_timestamp, header.count)
@@ -128,7 +128,9 @@ class StreamPartition(AnyPartition):
         append_time = self.settings.append_time
         for at in range(0, len(rows), _COUNTED_AT_ONCE):
             some = rows[at : at + _COUNTED_AT_ONCE]
-            newest = parse_id(some[-1][0]).ms if append_time else max(record_of(row, 0).timestamp for row in some)
+            newest = (
+                id_time(parse_id(some[-1][0]).ms) if append_time else max(record_of(row, 0).timestamp for row in some)
+            )
             size = sum(entry_bytes(row[1]) for row in some)
             self._count(offsets[at], parse_id(some[0][0]), size, newest, len(some))
         end = offsets[-1] + 1

@@ -96,10 +96,15 @@ def entry_bytes(fields: Sequence[bytes]) -> int:
 # -- fields -> records ----------------------------------------------------------------------------------------------
 
 
+def id_time(ms: int) -> int:
+    """The time that an id says; one chosen by hand may be beyond what a record's time can be."""
+    return min(ms, _INT64 - 1)
+
+
 def record_of(entry: StreamEntry, offset: int) -> Record:
     """The record of an entry; one with other fields is JSON."""
     raw_id, fields = entry
-    record = Record(offset, int(raw_id.split(b"-", 1)[0]), None, None, [])
+    record = Record(offset, id_time(int(raw_id.split(b"-", 1)[0])), None, None, [])
     for at in range(0, len(fields), 2):
         if not _take_field(record, fields, at):
             return _foreign(record, fields)

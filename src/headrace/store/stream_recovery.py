@@ -115,25 +115,28 @@ def _before(entry: StreamId) -> StreamId:
 async def _catch_up(partition: StreamPartition) -> None:
     """Takes in what Redis code or another node appended, or what we did without learning of it."""
     link, keys, end = partition.store.link, partition.keys, partition.end
-    count = _READ_COUNT_FIRST
+    count, until = _READ_COUNT_FIRST, None
     while True:
         exists, facts, more, rows = await link.pipeline(
             ("EXISTS", keys.log, keys.meta),
             ("HMGET", keys.meta, *losses.FIELDS),
             ("HMGET", keys.meta, "producers", partition.writer.field),
-            ("XRANGE", keys.log, f"({partition.ids.last}", "+", "COUNT", count),
+            ("XRANGE", keys.log, partition.ids.last.after, "+", "COUNT", count),
         )
         if exists < 2:
             await _rebuild(partition)
             break
         size = await _take_in(partition, rows, cache=True)
-        if len(rows) < count:
+        if len(rows) < count or (until is not None and partition.ids.last >= until):
             losses.adopt(partition, losses.parse(facts))
             partition.end = max(partition.end, partition.floor)
             await _settle_producers(partition, int(more[0] or 0))
             partition.writer.seen(more[1])
             break
         count = max(1, min(_READ_COUNT_MOST, count * _READ_BYTES // max(size, 1)))
+        if until is None:  # whoever writes on and on must not keep this from ending
+            newest = await link.call("XREVRANGE", keys.log, "+", "-", "COUNT", 1)
+            until = parse_id(newest[0][0]) if newest else partition.ids.last
     if partition.end != end:
         partition.tell_watchers()
 
@@ -202,7 +205,7 @@ async def go_behind_last_id(partition: StreamPartition) -> None:
 
 
 async def _newer(partition: StreamPartition) -> list[Any]:
-    after = f"({partition.ids.last}"
+    after = partition.ids.last.after
     rows: list[Any] = await partition.store.link.call("XRANGE", partition.keys.log, after, "+", "COUNT", 1)
     return rows
 
@@ -286,7 +289,7 @@ async def _append_again(partition: StreamPartition, entry: Entry, first: StreamI
     reply = await partition.store.scripts.run(
         "append_records",
         [keys.log, keys.meta, keys.producers],
-        [payload, str(after), 0, " ".join(map(str, places)), 0, 1, 0, "w:again", str(first)],
+        [payload, str(after), 0, " ".join(map(str, places)), 0, 1, 0, "w:again", str(first), 0],
     )
     partition.check_there(reply[0])
     return places[-1] if reply[0] > 0 else None

@@ -46,18 +46,23 @@ STREAM_SOURCES = {
     """,
     # KEYS: stream, meta, producers. ARGV: 1 batches, 2 last id that is known, 3 and 4 the first id that is free (or 4
     # all ids, if 5 is 0), 5 how many sequences a millisecond has, 6 whether nothing may have come since, 7 from which
-    # millisecond on ids are exceptional, 8 the writer's field in meta, 9 its token, then producers with their states.
-    # Gives {1, entries that came between, version of the producers, first id of each batch}, {2, token and ids} if it
-    # was done before, {0} if more has to be read first, {-1} if the partition is gone.
+    # millisecond on ids are exceptional, 8 the writer's field in meta, 9 its name, 10 the append's number, which rises,
+    # then producers with their states.
+    # Gives {1, entries that came between, version of the producers, first id of each batch}, {2, first ids} if it was
+    # done before, {0} if more has to be read first (or a later one was done), {-1} if the partition is gone.
     "append_records": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return {-1} end
         local done = redis.call('HGET', KEYS[2], ARGV[8])
-        if done and string.sub(done, 1, #ARGV[9] + 1) == ARGV[9] .. ' ' then return {2, done} end
-        for at = 10, #ARGV, 2 do
+        if done then
+            local writer, number, ids = string.match(done, '^(%S+) (%d+) (.*)$')
+            if writer == ARGV[9] and number == ARGV[10] then return {2, ids} end
+            if writer == ARGV[9] and tonumber(number) > tonumber(ARGV[10]) then return {0} end
+        end
+        for at = 11, #ARGV, 2 do
             if (redis.call('HGET', KEYS[3], ARGV[at]) or '') ~= ARGV[at + 1] then return {0} end
         end
-        local between = redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], '+', 'COUNT', 65)
-        if #between > 64 or (#between > 0 and ARGV[6] == '1') then return {0} end
+        local between = redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], '+', 'COUNT', 501)
+        if #between > 500 or (#between > 0 and ARGV[6] == '1') then return {0} end
 
         local width, explicit = tonumber(ARGV[5]), {}
         local ms, sequence = tonumber(ARGV[3]), 0
@@ -117,7 +122,7 @@ STREAM_SOURCES = {
         end
         for _, producer in ipairs(order) do redis.call('HSET', KEYS[3], producer, states[producer]) end
         if #order > 0 then reply[3] = redis.call('HINCRBY', KEYS[2], 'producers', 1) end
-        redis.call('HSET', KEYS[2], ARGV[8], ARGV[9] .. ' ' .. table.concat(reply, ' ', 4))
+        redis.call('HSET', KEYS[2], ARGV[8], ARGV[9] .. ' ' .. ARGV[10] .. ' ' .. table.concat(reply, ' ', 4))
         return reply
     """,
 }

@@ -1,10 +1,11 @@
 """Appending to a partition of format `stream`: one script call, all of its batches or nothing.
 
 The server chooses the ids while it appends, behind whatever Redis code wrote meanwhile, as long as no exception to the
-mapping of ids lies between; otherwise it refuses, and what came is read first. A call carries the writer's token, which
-stays in the partition's meta with the ids that the batches got: an append whose outcome is unknown is found by it,
-and a copy that arrives late finds it and does nothing. So a call is only ever sent again as it was: its batches go
-back to the queue only where a producer's state changed, for then no copy of it can go in any more.
+mapping of ids lies between; otherwise it refuses, and what came is read first. A call carries the writer's name and a
+number that rises, which stay in the partition's meta with the ids that the batches got: an append whose outcome is
+unknown is found by them, and a copy that arrives late finds its own number or a later one, and does nothing. So a call
+is only ever sent again as it was: its batches go back to the queue only where a producer's state changed, for then no
+copy of it can go in any more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Flight(NamedTuple):
     """The one call whose answer is awaited, or unknown."""
 
     pendings: list[Pending]
-    token: bytes
+    number: int
     payload: bytes
     heads: list[bytes]
     known: list[bytes]
@@ -73,7 +74,7 @@ class StreamWriter(Appender[_Flight]):
             for text in (producer, head):
                 parts += (b"\xdb", len(text).to_bytes(4, "big"), text)
             parts.append(pending.packed)
-        return _Flight(taken, self._next_token().encode(), b"".join(parts), heads, known)
+        return _Flight(taken, next(self._numbers), b"".join(parts), heads, known)
 
     def _transmit(self, flight: _Flight) -> asyncio.Future[Any]:
         partition = self._partition
@@ -92,7 +93,7 @@ class StreamWriter(Appender[_Flight]):
         return partition.store.scripts.send(
             "append_records",
             [keys.log, keys.meta, keys.producers],
-            [flight.payload, str(ids.last), *place, limit_ms, self.field, flight.token, *flight.known],
+            [flight.payload, str(ids.last), *place, limit_ms, self.field, self._name, flight.number, *flight.known],
             source,
         )
 
@@ -119,7 +120,7 @@ class StreamWriter(Appender[_Flight]):
             return True
         if reply[0] == _DONE_BEFORE:
             producers.version = UNKNOWN_VERSION
-            self._succeed(flight, reply[1].split(b" ")[1:], is_next=False)
+            self._succeed(flight, reply[1].split(b" "), is_next=False)
             return True
         self._was_refused = True
         return False
@@ -127,8 +128,10 @@ class StreamWriter(Appender[_Flight]):
     def seen(self, done: bytes | None) -> None:
         """Told of this node's token in the store, after the producers were: the one in flight then is answered."""
         flight = self._flight
-        if done is not None and flight is not None and done.startswith(flight.token + b" "):
-            self._succeed(flight, done.split(b" ")[1:], is_next=False)
+        if done is not None and flight is not None:
+            name, number, *first_ids = done.split(b" ")
+            if (name.decode(), int(number)) == (self._name, flight.number):
+                self._succeed(flight, first_ids, is_next=False)
 
     def _count_producers(self, flight: _Flight, first_ids: list[bytes]) -> None:
         partition = self._partition
