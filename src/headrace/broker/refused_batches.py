@@ -37,15 +37,16 @@ class RefusedBatches:
 
     def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
         """Learns a batch's outcome the moment it is known: before that of the next one is."""
-        appended.add_done_callback(partial(self._learn, topic, number))
+        came_again = bool(self._left) and (topic.uuid, number) in self._left
+        appended.add_done_callback(partial(self._learn, topic, number, came_again))
 
-    def _learn(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
+    def _learn(self, topic: Topic, number: int, came_again: bool, appended: asyncio.Future[Appended]) -> None:
         if appended.cancelled():
             return
         error = appended.exception()
         if isinstance(error, KafkaError):
             self.note(topic, number, error)
-        elif self._left:
+        elif came_again:  # and not one that was under way before the refused one
             self._left.pop((topic.uuid, number), None)
 
     def note(self, topic: Topic, number: int, error: KafkaError) -> None:
