@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
+from functools import lru_cache
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -31,8 +32,9 @@ def kafka_uuid(bits: bytes) -> str:
     return base64.urlsafe_b64encode(bits).decode().rstrip("=")
 
 
+@lru_cache(maxsize=16_384)
 def from_kafka_uuid(text: str) -> bytes:
-    """The id behind Kafka's spelling."""
+    """The id behind Kafka's spelling; remembered, for every request about a partition asks for it."""
     return base64.urlsafe_b64decode(text + "==")
 
 
