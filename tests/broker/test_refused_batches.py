@@ -59,6 +59,14 @@ async def test_a_batch_from_before_the_refusal_does_not_make_it_good(batches: Ba
     assert batches.verdict() == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+async def test_a_batch_between_two_refusals_makes_only_the_first_good(batches: Batches) -> None:
+    batches.refused.note(TOPIC, 0, NOT_LEADER)
+    between = batches.under_way()
+    batches.refused.note(TOPIC, 0, NOT_LEADER)
+    await batches.is_appended(between)
+    assert batches.verdict() == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 async def test_the_refused_batch_that_comes_again_makes_it_good(batches: Batches) -> None:
     batches.refused.note(TOPIC, 0, NOT_LEADER)
     await batches.is_appended(batches.under_way())

@@ -29,35 +29,44 @@ _FOR_NOW = frozenset(
 )
 
 
-class RefusedBatches:
-    """The partitions in question, each with how many more batches may have been on their way."""
+class _Refusal:
+    """One refusal, and how many more batches may have been on their way behind it."""
+
+    __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self._left: dict[tuple[bytes, int], int] = {}
+        self.left = _BEHIND_MOST
+
+
+class RefusedBatches:
+    """The last refusal in each partition, until a batch that was sent after it is in the log."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[tuple[bytes, int], _Refusal] = {}
 
     def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
         """Learns a batch's outcome the moment it is known: before that of the next one is."""
-        came_again = bool(self._left) and (topic.uuid, number) in self._left
-        appended.add_done_callback(partial(self._learn, topic, number, came_again))
+        before = self._refusals.get((topic.uuid, number)) if self._refusals else None
+        appended.add_done_callback(partial(self._learn, topic, number, before))
 
-    def _learn(self, topic: Topic, number: int, came_again: bool, appended: asyncio.Future[Appended]) -> None:
+    def _learn(self, topic: Topic, number: int, before: _Refusal | None, appended: asyncio.Future[Appended]) -> None:
         if appended.cancelled():
             return
         error = appended.exception()
         if isinstance(error, KafkaError):
             self.note(topic, number, error)
-        elif came_again:  # and not one that was under way before the refused one
-            self._left.pop((topic.uuid, number), None)
+        elif before is not None and self._refusals.get((topic.uuid, number)) is before:
+            del self._refusals[topic.uuid, number]
 
     def note(self, topic: Topic, number: int, error: KafkaError) -> None:
         """A batch was refused."""
         if error.code in _FOR_NOW:
-            self._left[topic.uuid, number] = _BEHIND_MOST
+            self._refusals[topic.uuid, number] = _Refusal()
 
     def verdict(self, topic: Topic, number: int, error: KafkaError) -> KafkaError:
         """What to answer: the error, unless it only follows from a refusal that the client did not know of."""
-        left = self._left.get((topic.uuid, number), 0)
-        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not left:
+        refusal = self._refusals.get((topic.uuid, number))
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or refusal is None or not refusal.left:
             return error
-        self._left[topic.uuid, number] = left - 1
+        refusal.left -= 1
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A batch before this one was refused for now.")
