@@ -148,6 +148,7 @@ def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(
     assert values_of(fetch(connection, topic, {0: 1}, max_wait_ms=20_000, min_bytes=1)[0]) == [b"after"]
 
 
+@pytest.mark.faults
 def test_a_store_that_is_busy_answering_is_not_taken_for_silent(start_broker: StartBroker, topic: str) -> None:
     """Replies that queue up behind large ones take longer than the time-out, yet something arrives all the time."""
     broker = start_broker(store_timeout_ms=300, tail_cache_bytes=0)

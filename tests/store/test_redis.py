@@ -7,7 +7,9 @@ import logging
 
 import pytest
 
+from headrace.store.address import parse_address
 from headrace.store.errors import OutcomeUnknown, RedisError, StoreAway
+from headrace.store.redis import RedisLink, _RedisWire
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.produced import until
@@ -64,6 +66,22 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up(valkey: Valkey,
     valkey.resume()
     await until(lambda: store.link.is_up)
     assert await store.link.call("PING") == b"PONG"
+
+
+async def test_a_server_is_given_up_when_two_looks_find_that_nothing_arrived() -> None:
+    """Replies that wait behind large ones are late, yet something arrives; what arrived may not have been read yet."""
+    wire = _RedisWire(RedisLink(parse_address("unix:///nowhere"), "commands"))
+    now = wire.loop.time()
+    wire._waiting.append((wire.loop.create_future(), now - 60))
+
+    def is_given_up_at_a_look(last_heard: float) -> bool:
+        wire._last_heard = last_heard
+        wire.check_overdue(30)
+        return wire._is_aborted
+
+    assert [is_given_up_at_a_look(now) for _ in range(3)] == [False] * 3
+    assert [is_given_up_at_a_look(now - 60), is_given_up_at_a_look(now)] == [False, False]
+    assert [is_given_up_at_a_look(now - 60), is_given_up_at_a_look(now - 60)] == [False, True]
 
 
 async def test_each_connection_counts_and_only_another_server_is_another_timeline(valkey: Valkey, store: Store) -> None:
