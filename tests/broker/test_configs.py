@@ -168,7 +168,8 @@ def test_lists_are_made_longer_and_shorter(administrator: Administrator, created
         ([("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")], ErrorCode.INVALID_CONFIG,
          "conflict topic config setting"),
         ([("headrace.topic.id", SET, "top_x")], ErrorCode.INVALID_CONFIG, "headrace.topic.id is read-only"),
-        ([("headrace.format", SET, "stream")], ErrorCode.INVALID_CONFIG, "stream is not available yet"),
+        ([("headrace.stream.sequence.bits", SET, "11")], ErrorCode.INVALID_CONFIG, "cannot be changed after"),
+        ([("headrace.format", SET, "stream")], ErrorCode.INVALID_CONFIG, "headrace.format cannot be changed"),
     ],
 )  # fmt: skip
 def test_a_bad_change_changes_nothing(

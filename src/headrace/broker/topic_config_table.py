@@ -1,4 +1,4 @@
-"""Every topic config: Kafka's, and two of our own.
+"""Every topic config: Kafka's, and a few of our own.
 
 Tools that create topics set configs without asking, so each config of Kafka 4 is accepted with the values that Kafka
 takes. Which of them do something here is a column of this table; docs/topic-configs.md is made from it by `make docs`.
@@ -9,8 +9,19 @@ from __future__ import annotations
 import sys
 
 from headrace.broker.config_keys import INT64_MAX, ConfigKey, ConfigType
+from headrace.store.formats import (
+    DEFAULT_SEQUENCE_BITS,
+    FOREIGN,
+    FOREIGN_CHOICES,
+    FORMAT,
+    LOG,
+    MOST_SEQUENCE_BITS,
+    SEQUENCE_BITS,
+    STREAM,
+)
 
-FORMAT = "headrace.format"
+FIXED = (FORMAT, SEQUENCE_BITS)
+"""Chosen when a topic is made: its offsets follow from them."""
 TOPIC_ID = "headrace.topic.id"
 
 _BOOLEAN, _STRING, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG
@@ -47,7 +58,7 @@ _ROWS = (
     TopicConfig(
         name="compression.type", type=_STRING, default="producer",
         meaning="`producer` keeps batches as they come. Any other value has the broker compress each batch again that "
-        "comes in another form, which costs it time on every produce.",
+        "comes in another form, which costs it time on every produce. Without an effect in the format `stream`.",
         has_effect=True, choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         synonym="compression.type"),
     TopicConfig(
@@ -106,7 +117,8 @@ _ROWS = (
         has_effect=True, low=0, synonym="log.message.timestamp.before.max.ms"),
     TopicConfig(
         name="message.timestamp.type", type=_STRING, default="CreateTime",
-        meaning="Whether records keep the producer's time or get the broker's.",
+        meaning="Whether records keep the producer's time or get the broker's; in the format `stream` that of their "
+        "id. There the default is `LogAppendTime`, so that look-ups by time come straight from the ids.",
         has_effect=True, choices=("CreateTime", "LogAppendTime"), synonym="log.message.timestamp.type"),
     TopicConfig(
         name="min.cleanable.dirty.ratio", type=_DOUBLE, default="0.5",
@@ -160,10 +172,21 @@ _ROWS = (
         meaning="Whether a replica that lags may lead; the store has the only copy, and any broker may lead.",
         synonym="unclean.leader.election.enable"),
     TopicConfig(
-        name=FORMAT, type=_STRING, default="log",
-        meaning="How the partitions lie in Redis: `log` is one entry per batch. `stream`, one entry per record, is "
-        "refused until it comes. It cannot be changed after creation.",
-        has_effect=True, choices=("log", "stream")),
+        name=FORMAT, type=_STRING, default=LOG,
+        meaning="How the partitions lie in Redis: `log` is one entry per batch, for Kafka clients alone. `stream` is "
+        "one entry per record, in fields that Redis code reads and writes too; offsets are then made of their ids. "
+        "It cannot be changed after creation.",
+        has_effect=True, choices=(LOG, STREAM)),
+    TopicConfig(
+        name=FOREIGN, type=_STRING, default=FOREIGN_CHOICES[0],
+        meaning="In the format `stream`, what becomes of entries that Redis code wrote with fields of its own: `json` "
+        "delivers a JSON object of all fields, `skip` leaves them out.",
+        has_effect=True, choices=FOREIGN_CHOICES),
+    TopicConfig(
+        name=SEQUENCE_BITS, type=_INT, default=str(DEFAULT_SEQUENCE_BITS),
+        meaning="In the format `stream`, how many bits of an offset are the sequence of the entry's id; those above "
+        "are its milliseconds. It cannot be changed after creation.",
+        has_effect=True, low=0, high=MOST_SEQUENCE_BITS),
     TopicConfig(
         name=TOPIC_ID, type=_STRING, default="",
         meaning="The topic's id in the form `top_...`, the same one that Kafka's clients see as a UUID. Read-only.",

@@ -13,8 +13,9 @@ import msgspec
 
 from headrace.broker.config_keys import INT64_MAX, ConfigSource, ConfigType, invalid_config
 from headrace.broker.options import BrokerOptions
-from headrace.broker.topic_config_table import FORMAT, TOPIC_CONFIGS, TOPIC_ID, TopicConfig
+from headrace.broker.topic_config_table import FIXED, TOPIC_CONFIGS, TOPIC_ID, TopicConfig
 from headrace.store.catalogue import Topic
+from headrace.store.formats import APPEND_TIME, TIMESTAMP_TYPE, default_timestamp_type, is_stream
 from headrace.wire.compression import Compression
 from headrace.wire.errors import KafkaError
 
@@ -22,8 +23,6 @@ _NO_LAKE = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage. "
     "(headrace has no lake to move records to yet.)"
 )
-_NO_STREAM = f"{FORMAT}=stream is not available yet; use log, which is the default."
-_FORMAT_IS_FIXED = f"{FORMAT} cannot be changed after the topic's creation; create a new topic."
 _CODEC_OF: dict[str, Compression] = {
     "uncompressed": "none",
     "gzip": "gzip",
@@ -37,6 +36,8 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The configs of a topic that the broker acts on, with the defaults filled in."""
 
     max_message_bytes: int
+    is_stream: bool
+    """Whether each record is an entry of its own."""
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -64,7 +65,8 @@ def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy
     cleanup = _stored(configs, "cleanup.policy", "delete").split(",")
     return TopicPolicy(
         max_message_bytes=_stored_int(configs, "max.message.bytes", options.message_max_bytes),
-        log_append_time=configs.get("message.timestamp.type") == "LogAppendTime",
+        is_stream=is_stream(configs),
+        log_append_time=configs.get(TIMESTAMP_TYPE, default_timestamp_type(configs)) == APPEND_TIME,
         timestamp_before_max_ms=_stored_int(configs, "message.timestamp.before.max.ms", INT64_MAX),
         timestamp_after_max_ms=_stored_int(configs, "message.timestamp.after.max.ms", 3_600_000),
         compression=_CODEC_OF.get(configs.get("compression.type", "producer")),
@@ -108,8 +110,6 @@ def check_config(name: str, value: str) -> str:
     checked = row.check(value)
     if name == "remote.storage.enable" and checked == "true":
         raise invalid_config(_NO_LAKE)
-    if name == FORMAT and checked == "stream":
-        raise invalid_config(_NO_STREAM)
     return checked
 
 
@@ -133,8 +133,10 @@ def check_changed_configs(topic: Topic, changes: Mapping[str, str | None], other
             continue  # what DescribeConfigs showed, sent back
         else:
             result[name] = check_config(name, value)
-    if result.get(FORMAT, "log") != topic.configs.get(FORMAT, "log"):
-        raise invalid_config(_FORMAT_IS_FIXED)
+    for name in FIXED:
+        default = TOPIC_CONFIGS[name].default
+        if result.get(name, default) != topic.configs.get(name, default):
+            raise invalid_config(f"{name} cannot be changed after the topic's creation; create a new topic.")
     check_together(result)
     return result
 
@@ -160,6 +162,8 @@ def describe_configs(
 def _describe(row: TopicConfig, configs: Mapping[str, str], options: BrokerOptions, topic_id: str) -> ConfigValue:
     if row.name == TOPIC_ID:
         return ConfigValue(row, topic_id, ConfigSource.DEFAULT_CONFIG, [])
+    if row.name == TIMESTAMP_TYPE:
+        row = msgspec.structs.replace(row, default=default_timestamp_type(configs))
     default = default_of(row, options)
     synonyms = []
     if row.name in configs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.broker.administration import in_turn, look_again, message_of
 from headrace.broker.config_changes import NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.broker.dispatch import Call
-from headrace.broker.topic_config_table import FORMAT
+from headrace.broker.topic_config_table import FIXED
 from headrace.store.catalogue import Topic
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.alter_configs import (
@@ -35,8 +35,8 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
 
 def _replacement(resource: AlterConfigsResource) -> NewConfigs:
     def replace(topic: Topic) -> tuple[dict[str, str | None], dict[str, str]]:
-        # The format was chosen at creation: leaving it out does not mean to change it.
-        kept = {FORMAT: topic.configs[FORMAT]} if FORMAT in topic.configs else {}
+        # What was chosen at creation: leaving it out does not mean to change it.
+        kept = {name: topic.configs[name] for name in FIXED if name in topic.configs}
         return {config.name: config.value for config in resource.configs}, kept
 
     return replace

@@ -87,12 +87,15 @@ class _Fetch:
         results: list[Result | None] = []
         uncached: list[int] = []
         turns = Turns()
+        refusals = await self._open_all(turns)
         self._seen_bytes.clear()
         for place, wanted in enumerate(self._wanted):
             if turns.is_over():
                 await asyncio.sleep(0)
             try:
-                partition = await self._open(place, wanted)
+                if place in refusals:
+                    raise refusals[place]
+                partition = await self._check(place, wanted)
                 self._seen_bytes.setdefault(partition, partition.index.size_bytes)
                 taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == most)
             except KafkaError as error:
@@ -142,14 +145,35 @@ class _Fetch:
             else:
                 results[place] = (wanted, _found(wanted, partition, found), found.size_bytes)
 
-    async def _open(self, place: int, wanted: Wanted) -> AnyPartition:
+    async def _open_all(self, turns: Turns) -> dict[int, KafkaError]:
+        """Finds the partitions; those of which the store has to be asked are asked for side by side."""
+        refusals: dict[int, KafkaError] = {}
+        stale: dict[int, AnyPartition] = {}
+        for place, wanted in enumerate(self._wanted):
+            if turns.is_over():
+                await asyncio.sleep(0)
+            try:
+                partition = self._partitions.get(place)
+                if partition is None or partition.is_gone:
+                    topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
+                    partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
+                if partition.is_stale or wanted.fetch_offset > partition.end:
+                    stale[place] = partition
+            except KafkaError as error:
+                refusals[place] = error
+        looks = (one.confirm_up_to(self._wanted[place].fetch_offset) for place, one in stale.items())
+        for place, outcome in zip(stale, await asyncio.gather(*looks, return_exceptions=True), strict=True):
+            if isinstance(outcome, KafkaError):
+                refusals[place] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+        return refusals
+
+    async def _check(self, place: int, wanted: Wanted) -> AnyPartition:
         """The partition, sure of its end, and an offset that lies within it."""
-        partition = self._partitions.get(place)
-        if partition is None or partition.is_gone:
-            topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
-            partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
-        if partition.is_stale or wanted.fetch_offset > partition.end:
-            await partition.confirm_up_to(wanted.fetch_offset)
+        partition = self._partitions[place]
+        if not partition.is_confirmed:
+            await partition.confirm()
         check_leader_epoch(partition, wanted.leader_epoch)
         partition.check_offset(wanted.fetch_offset)
         return partition

@@ -1,7 +1,8 @@
 """Produce: batches into the log.
 
 The request's bytes are checked and handed to the partitions' writers as they are; the records inside are not looked
-at, except on a compacted topic, where each needs a key. Each partition gets its own answer.
+at, except on a compacted topic, where each needs a key, and in the format `stream`, where each becomes an entry. Each
+partition gets its own answer.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
         waiting = await _submit(call, request, response)
     for answer, partition, appended in waiting:
         try:
-            answer.base_offset = (await appended).base_offset
+            answer.base_offset, _, append_time_ms = await appended
+            if append_time_ms is not None:
+                answer.log_append_time_ms = append_time_ms
             answer.log_start_offset = partition.log_start
         except KafkaError as error:
             answer.log_append_time_ms = _NO_TIME
@@ -102,9 +105,10 @@ async def _append(
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produced partition holds exactly one batch; this one has none.")
     policy = broker.policy(topic)
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= _ZSTD_SINCE)
-    header = _set_time(broker, policy, data.records, header, answer)
     records = data.records
-    if policy.compression is not None:
+    if not (policy.is_stream and policy.log_append_time):  # there the store gives the time
+        header = _set_time(broker, policy, records, header, answer)
+    if policy.compression is not None and not policy.is_stream:
         records, header = recompress(records, header, policy.compression, policy.max_message_bytes)
     if policy.compacts:
         check_records(records, keys_required=True)
