@@ -58,7 +58,7 @@ class Model:
         horizon = min([horizon, *self.leftovers])
         dead = set()
         for at, (key, has_value) in self.entries.items():
-            replaced = key is not None and at <= upto and last[key] != at
+            replaced = at in self.leftovers or (key is not None and at <= upto and last[key] != at)
             expired = key is not None and not has_value and at <= horizon
             if (replaced or expired) and at != max(at for at in self.entries if at <= upto):
                 dead.add(at)

@@ -100,9 +100,11 @@ async def test_entries_that_are_deleted_while_it_is_copied_do_not_come_back(benc
         rests += 1
         if rests in (8, 14):
             await bench.link.call("XDEL", bench.stream, f"{rests}-0")
+            await fill(bench, 1, first=100 + rests)  # the length alone does not tell
 
     assert (await bench.repacking(entries=10, on_rest=delete_one).run()).is_done
-    assert await bench.ids() == [f"{at}-0" for at in range(1, 101) if at not in (8, 14)]
+    left = {*range(1, 101), 108, 114} - {8, 14}
+    assert await bench.ids() == [f"{at}-0" for at in sorted(left)]
 
 
 async def test_a_stream_that_is_deleted_while_it_is_copied_stays_deleted(bench: Bench) -> None:
