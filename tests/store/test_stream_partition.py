@@ -12,7 +12,8 @@ from headrace.store.partitions import AnyPartition
 from headrace.store.store import Store
 from headrace.store.stream_ids import LAST_MS, LAST_SEQUENCE
 from headrace.store.stream_partition import StreamPartition
-from headrace.wire.batch import InvalidBatch, check_produced, crc_of
+from headrace.store.stream_writer import MOST_BYTES
+from headrace.wire.batch import BatchTooLarge, InvalidBatch, check_produced, crc_of
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, decode_batch, encode_batch
 from tests.store.conftest import OpenStore
@@ -197,8 +198,11 @@ async def test_batches_have_consecutive_offsets_whatever_the_bits(
 async def test_a_topic_made_over_a_stream_takes_its_entries_over(
     valkey: Valkey, store: Store, open_store: OpenStore
 ) -> None:
-    for at in range(300):
-        valkey.ask("XADD", "headrace:default:{orders:0}:stream", "*", "value", at)
+    with valkey.client() as client:
+        pipe = client.pipeline(transaction=False)
+        for at in range(300):
+            pipe.xadd("headrace:default:{orders:0}:stream", {"value": at})
+        pipe.execute()
     stream = await open_stream(store)
     assert values(await all_of(stream)) == numbers(0, 300)
     await produce(stream, b"300")
@@ -304,6 +308,12 @@ async def test_a_batch_whose_inside_is_bad_is_refused(stream: StreamPartition) -
     with pytest.raises(InvalidBatch) as refused:
         stream.writer.submit(view, header, TIMEOUT_S)
     assert refused.value.error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_a_batch_that_would_hold_redis_up_is_refused(stream: StreamPartition) -> None:
+    view = memoryview(bytearray(encode_batch([Record(0, 5, None, bytes(MOST_BYTES + 1), [])], compression="zstd")))
+    with pytest.raises(BatchTooLarge):
+        stream.writer.submit(view, check_produced(view, 1 << 20), TIMEOUT_S)
 
 
 async def test_a_server_killed_at_any_moment_has_all_of_a_batch_or_nothing(

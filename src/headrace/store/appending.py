@@ -56,6 +56,10 @@ class Pending:
         """Its records as the format stores them, where that is another form."""
         self.sent = False
 
+    @property
+    def size_bytes(self) -> int:
+        return max(len(self.batch), len(self.packed))
+
     def resolve(self, result: Appended) -> None:
         if not self.future.done():
             self.future.set_result(result)
@@ -159,14 +163,14 @@ class Appender(ABC, Generic[F]):
             if first.future.done():
                 self._queue.popleft()  # given up: it must not count as its producer's last batch
                 continue
-            if taken and size + len(first.batch) > limit:
+            if taken and size + first.size_bytes > limit:
                 break
             if first.header.producer_id >= 0 and not self._check_producer(first, pending, just_looked):
                 if self._queue and self._queue[0] is first:
                     break
                 continue
             self._queue.popleft()
-            size += len(first.batch)
+            size += first.size_bytes
             taken.append(first)
         return taken
 

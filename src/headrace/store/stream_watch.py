@@ -12,7 +12,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headrace.store.errors import StoreError
+from headrace.store.errors import RedisError, StoreError
 from headrace.store.redis import RedisLink
 from headrace.store.stream_ids import parse_id
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BLOCK_MS = 2_000
+_BLOCK_BRIEFLY_MS = 50
+"""Where Redis does not let us unblock a call."""
 _PAUSE_S = 0.05
 _UNBLOCK_AGAIN_S = 0.001
 
@@ -35,7 +37,9 @@ class StreamWatch:
         self._link = RedisLink(store.link.address, "stream watch", store.options.timeout_ms + _BLOCK_MS)
         self._wanted: dict[str, StreamPartition] = {}
         self._reading: frozenset[str] = frozenset()
-        self._client_id: tuple[int, int] | None = None
+        self._client_id = 0
+        self._asked_on = -1
+        """The connection whose id that is."""
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -52,8 +56,8 @@ class StreamWatch:
 
     async def _unblock(self, key: str) -> None:
         """Ends the blocked call; again, if it had not reached the server yet."""
-        while self._reading and key not in self._reading and self._client_id is not None:
-            if await self._store.link.call("CLIENT", "UNBLOCK", self._client_id[1]):
+        while self._client_id and self._reading and key not in self._reading:
+            if await self._store.link.call("CLIENT", "UNBLOCK", self._client_id):
                 return
             await asyncio.sleep(_UNBLOCK_AGAIN_S)
 
@@ -90,7 +94,8 @@ class StreamWatch:
         keys = list(self._wanted)
         self._reading = frozenset(keys)
         after = [str(self._wanted[key].ids.last) for key in keys]
-        rows = await self._link.call("XREAD", "COUNT", 1, "BLOCK", _BLOCK_MS, "STREAMS", *keys, *after)
+        block_ms = _BLOCK_MS if self._client_id else _BLOCK_BRIEFLY_MS
+        rows = await self._link.call("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *keys, *after)
         self._reading = frozenset()
         await asyncio.gather(*(self._look(row) for row in rows or ()))
 
@@ -104,6 +109,11 @@ class StreamWatch:
             partition.tell_watchers()
 
     async def _learn_client_id(self) -> None:
-        if self._client_id is None or self._client_id[0] != self._link.generation:
-            generation = self._link.generation
-            self._client_id = (generation, int(await self._link.call("CLIENT", "ID")))
+        generation = self._link.generation
+        if self._asked_on == generation:
+            return
+        try:
+            self._client_id = int(await self._link.call("CLIENT", "ID"))
+        except RedisError:
+            self._client_id = 0
+        self._asked_on = generation

@@ -19,12 +19,15 @@ from headrace.store.redis import Argument
 from headrace.store.stream_ids import LAST_SEQUENCE, NATURAL_LIMIT, START, FreeIds, parse_id
 from headrace.store.stream_producers import UNKNOWN_VERSION
 from headrace.store.stream_records import TooManyFields, pack_entries
-from headrace.wire.batch import BatchHeader, InvalidBatch
+from headrace.wire.batch import BatchHeader, BatchTooLarge, InvalidBatch
 from headrace.wire.records import decode_batch
 
 if TYPE_CHECKING:
     from headrace.store.stream_partition import StreamPartition
 
+MOST_RECORDS = 65_536
+MOST_BYTES = 16 << 20
+"""Of one batch, decompressed: it is one script, and Redis does nothing else meanwhile."""
 _EXACT = 1 << 53
 """Lua's numbers are exact up to here."""
 _DONE, _DONE_BEFORE = 1, 2
@@ -57,9 +60,12 @@ class StreamWriter(Appender[_Flight]):
         return f"w:{self._partition.store.nodes.me.id}"
 
     def submit(self, batch: memoryview, header: BatchHeader, timeout_s: float) -> asyncio.Future[Appended]:
-        """Queues a batch; InvalidBatch if its records are not what its header says."""
+        """Queues a batch; a BatchError if its records are not what its header says, or too many for one script."""
+        if header.count > MOST_RECORDS:
+            raise BatchTooLarge(f"The batch has {header.count} records; a stream takes {MOST_RECORDS} at once.")
         try:
-            packed = pack_entries(decode_batch(batch), with_time=not self._partition.settings.append_time)
+            records = decode_batch(batch, max_bytes=MOST_BYTES)
+            packed = pack_entries(records, with_time=not self._partition.settings.append_time)
         except TooManyFields as error:
             raise InvalidBatch(str(error)) from None
         return self._enqueue(batch, header, timeout_s, packed)

@@ -12,6 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.store.catalogue import Topic
 from headrace.store.errors import PartitionGone
+from headrace.store.partitions import AnyPartition
 from headrace.store.redis import parse_info
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_log_dirs import (
@@ -61,7 +62,7 @@ async def _describe(broker: Broker, topic: Topic, numbers: list[int]) -> list[De
     described = []
     for at in range(0, len(numbers), _OPEN_AT_ONCE):
         chunk = numbers[at : at + _OPEN_AT_ONCE]
-        opening = (broker.store.partition(topic, number) for number in chunk)
+        opening = (_opened(broker, topic, number) for number in chunk)
         for found in await asyncio.gather(*opening, return_exceptions=True):
             if isinstance(found, PartitionGone):
                 continue
@@ -69,6 +70,13 @@ async def _describe(broker: Broker, topic: Topic, numbers: list[int]) -> list[De
                 raise found
             described.append(DescribeLogDirsPartition(found.number, found.size_bytes))
     return described
+
+
+async def _opened(broker: Broker, topic: Topic, number: int) -> AnyPartition:
+    partition = await broker.store.partition(topic, number)
+    if partition.is_stale:
+        await partition.confirm()
+    return partition
 
 
 async def _room(broker: Broker) -> tuple[int, int]:
