@@ -62,6 +62,7 @@ def test_list_and_lag_show_the_group(run: Run, read: str, group: str) -> None:
     assert group not in run("groups", "list", "--state", "Stable").out
     assert run("groups", "lag", group).table == [[group, read, "2", "9"]]
     assert [group, read, "2", "9"] in run("groups", "lag").table
+    assert run("groups", "lag", "nobody").out == "nobody: nothing committed\n"
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(lags)
     elif not lags:
-        click.echo("nothing committed")
+        click.echo(f"{', '.join(names)}: nothing committed" if names else "no group has committed anything")
     else:
         columns = [text("GROUP"), text("TOPIC"), number("PARTITIONS"), number("LAG")]
         print_table(columns, [(found.group, found.topic, found.partitions, found.lag) for found in lags])
