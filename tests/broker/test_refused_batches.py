@@ -32,8 +32,8 @@ class Batches:
         batch.set_result(Appended(0))
         await asyncio.sleep(0)  # its callbacks
 
-    def verdict(self, partition: int = 0) -> ErrorCode:
-        return self.refused.verdict(TOPIC, partition, OUT_OF_ORDER).code
+    def verdict(self, partition: int = 0, *, is_settled: bool = True) -> ErrorCode:
+        return self.refused.verdict(TOPIC, partition, OUT_OF_ORDER, is_settled=is_settled).code
 
 
 @pytest.fixture
@@ -44,6 +44,12 @@ def batches() -> Batches:
 async def test_a_gap_without_a_refusal_is_a_gap(batches: Batches) -> None:
     await batches.is_appended(batches.under_way())
     assert batches.verdict() == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_while_partitions_move_a_gap_may_be_the_refusal_of_another_node(batches: Batches) -> None:
+    assert batches.verdict(is_settled=False) == ErrorCode.KAFKA_STORAGE_ERROR
+    fenced = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "")
+    assert batches.refused.verdict(TOPIC, 0, fenced, is_settled=False) is fenced
 
 
 async def test_a_gap_behind_a_refusal_is_for_now_and_for_that_partition_alone(batches: Batches) -> None:

@@ -78,6 +78,23 @@ async def test_a_lost_lease_is_claimed_again(valkey: Valkey, store: Store) -> No
     assert store.nodes.term > term
 
 
+async def test_a_node_alone_is_settled_and_another_one_unsettles_it_for_the_time_of_a_lease(
+    open_store: OpenStore,
+) -> None:
+    store = await open_store(node_lease_ms=2_000)
+    assert store.nodes.is_settled
+    await open_store()
+    await store.nodes.refresh()
+    assert not store.nodes.is_settled
+    await until(lambda: store.nodes.is_settled)
+
+
+async def test_a_lease_that_ran_out_unsettles(valkey: Valkey, store: Store) -> None:
+    valkey.ask("DEL", store.keys.node(0))
+    await store.nodes.renew()
+    assert not store.nodes.is_settled
+
+
 async def test_closing_gives_the_lease_back_at_once(valkey: Valkey, store: Store, open_store: OpenStore) -> None:
     other = await open_store()
     assert len(other.nodes.live) == 2

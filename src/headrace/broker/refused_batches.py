@@ -5,6 +5,9 @@ away) and the trouble is over when the next one is looked at, that one does not 
 sent before its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka raise its epoch and
 send again under it whatever it is not sure of, in all partitions: what is in the log already would be doubled. So it
 is refused for now as well; the client sends both again, in order.
+
+While partitions move between nodes the refusal may have come from another node: then nobody here knows of it, and
+whatever does not follow is refused for now until things have settled.
 """
 
 from __future__ import annotations
@@ -63,10 +66,13 @@ class RefusedBatches:
         if error.code in _FOR_NOW:
             self._refusals[topic.uuid, number] = _Refusal()
 
-    def verdict(self, topic: Topic, number: int, error: KafkaError) -> KafkaError:
-        """What to answer: the error, unless it only follows from a refusal that the client did not know of."""
-        refusal = self._refusals.get((topic.uuid, number))
-        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or refusal is None or not refusal.left:
+    def verdict(self, topic: Topic, number: int, error: KafkaError, *, is_settled: bool) -> KafkaError:
+        """What to answer: the error, unless it may only follow from a refusal that the client did not know of."""
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return error
-        refusal.left -= 1
+        refusal = self._refusals.get((topic.uuid, number))
+        if refusal is not None and refusal.left:
+            refusal.left -= 1
+        elif is_settled:
+            return error
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "A batch before this one was refused for now.")

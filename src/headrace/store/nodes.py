@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Iterable
@@ -55,6 +56,7 @@ class Nodes:
         self._lease_ms = lease_ms
         self._token = secrets.token_hex(8)
         self._valid_until = 0.0
+        self._moved_at = -math.inf
         self._leaders: dict[tuple[bytes, int], Node] = {}
 
     @property
@@ -66,6 +68,11 @@ class Nodes:
     def lease_is_valid(self) -> bool:
         """By our own monotonic clock, counted from before the renewal was sent."""
         return time.monotonic() < self._valid_until
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no partition has moved between nodes for so long that clients know where each one is."""
+        return self.lease_is_valid and time.monotonic() - self._moved_at >= self._lease_ms / 1000
 
     async def claim(self) -> None:
         """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
@@ -112,10 +119,12 @@ class Nodes:
         if await self._scripts.run("renew_lease", [self._keys.node(self.me.id)], [self._token, self._lease_ms]):
             if asked >= self._valid_until:
                 self.term += 1
+                self._moved_at = asked
             self._valid_until = asked + self._lease_ms / 1000
             await self.refresh()
         else:
             log.warning("the lease of this node ran out; claiming it again", extra={"node": self.me.id})
+            self._moved_at = asked
             await self._claim()
 
     async def release(self) -> None:
@@ -132,6 +141,8 @@ class Nodes:
         leases = await self._link.pipeline(*(("EXISTS", self._keys.node(node.id)) for node in known)) if known else []
         live = [node for node, lease in zip(known, leases, strict=True) if lease] or [self.me]
         if live != self.live:
+            if max(len(live), len(self.live)) > 1:
+                self._moved_at = time.monotonic()
             self.live = live
             self.term += 1
             self._leaders.clear()

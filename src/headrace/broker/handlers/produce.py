@@ -48,12 +48,17 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
             answer.log_start_offset = partition.log_start
         except KafkaError as error:
             answer.log_append_time_ms = _NO_TIME
-            error = call.connection.refused_batches.verdict(partition.topic, partition.number, error)
+            error = _verdict(call, partition, error)
             _refuse(answer, error.code, error.message)
     if request.acks == 0:
         _close_on_error(response)
         return None
     return response
+
+
+def _verdict(call: Call, partition: AnyPartition, error: KafkaError) -> KafkaError:
+    is_settled = call.broker.store.nodes.is_settled
+    return call.connection.refused_batches.verdict(partition.topic, partition.number, error, is_settled=is_settled)
 
 
 async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse) -> list[Waiting]:
