@@ -98,6 +98,7 @@ async def bench_on(server: Valkey, stream: str = STREAM, meta: str = META) -> As
     link, reads = RedisLink(address, "commands"), RedisLink(address, "reads")
     await link.start()
     await reads.start()
+    await link.call("HSET", meta, "format", "stream")
     try:
         yield Bench(server, link, reads, stream, meta)
     finally:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headrace.store.errors import PartitionGone
 from headrace.store.stream_compaction import MOST_LEFTOVERS
 from headrace.store.stream_compaction_state import CompactionPolicy
 from headrace.store.stream_ids import StreamId
@@ -182,7 +183,15 @@ async def test_trimming_does_not_hide_what_is_new(bench: Bench) -> None:
 async def test_a_stream_that_is_gone_stays_gone(bench: Bench) -> None:
     await bench.compaction().run(ALWAYS)
     assert not await bench.compaction().is_due(ALWAYS)
-    assert bench.server.keys_with("orders") == set()
+    assert bench.server.keys_with("orders") == {META}
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_not_brought_back(bench: Bench) -> None:
+    await write(bench, *"aab")
+    await bench.link.call("DEL", bench.meta)
+    with pytest.raises(PartitionGone):
+        await bench.compaction().run(ALWAYS)
+    assert bench.server.keys_with("orders") == {STREAM}
 
 
 async def test_pending_entries_stay_until_they_are_acknowledged(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from headrace.broker.coordinator import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
@@ -14,6 +15,8 @@ from headrace.store.catalogue import Topic
 from headrace.store.errors import StoreError
 from headrace.store.partitions import AnyPartition
 from headrace.store.store import Store
+from headrace.store.stream_compaction import compact_if_due
+from headrace.store.stream_partition import StreamPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -28,18 +31,21 @@ class Broker:
         self.coordinator = Coordinator(store, groups, options.offsets_retention_check_ms)
         self.fetch_sessions = FetchSessions(options.fetch_sessions_max)
         self._policies: dict[str, tuple[Topic, TopicPolicy]] = {}
-        self._retention: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begins the background work."""
         self.coordinator.start()
-        self._retention = asyncio.create_task(self._remove_old_records(), name="retention")
+        self._upkeep = [
+            asyncio.create_task(self._look_after_partitions("retention", self._apply_retention), name="retention"),
+            asyncio.create_task(self._look_after_partitions("compaction", self._compact), name="compaction"),
+        ]
 
     def stop(self) -> None:
         """Ends the background work."""
         self.coordinator.stop()
-        if self._retention is not None:
-            self._retention.cancel()
+        for task in self._upkeep:
+            task.cancel()
 
     def policy(self, topic: Topic) -> TopicPolicy:
         """What a topic's configs, and the broker's defaults behind them, ask for."""
@@ -73,21 +79,31 @@ class Broker:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         return topic
 
-    async def _remove_old_records(self) -> None:
+    async def _look_after_partitions(self, what: str, work: Callable[[Topic, int], Awaitable[None]]) -> None:
+        """Does something for each partition that this node leads, one after the other, again and again."""
         while True:
             await asyncio.sleep(self.options.retention_check_interval_ms / 1000)
             for topic in list(self.store.catalogue.by_name.values()):
                 for number in range(topic.partitions):
-                    await self._apply_retention(topic, number)
+                    if not self.leads(topic, number):
+                        continue
+                    try:
+                        await work(topic, number)
+                    except StoreError as error:
+                        extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
+                        log.info(f"{what} has to wait", extra=extra)
+                    except Exception:
+                        log.exception(f"{what} failed", extra={"partition": f"{topic.name}-{number}"})
 
     async def _apply_retention(self, topic: Topic, number: int) -> None:
         policy = self.policy(topic)
-        if not policy.deletes or not self.leads(topic, number):
-            return
-        try:
+        if policy.deletes:
             partition = await self.store.partition(topic, number)
             await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
-        except StoreError as error:
-            log.info("retention has to wait", extra={"partition": f"{topic.name}-{number}", "why": str(error)})
-        except Exception:
-            log.exception("retention failed", extra={"partition": f"{topic.name}-{number}"})
+
+    async def _compact(self, topic: Topic, number: int) -> None:
+        policy = self.policy(topic)
+        if policy.compacts and policy.is_stream:
+            partition = await self.store.partition(topic, number)
+            if isinstance(partition, StreamPartition):
+                await compact_if_due(partition, policy.compaction)

@@ -44,8 +44,9 @@ _ROWS = (
     TopicConfig(
         name="cleanup.policy", type=_LIST, default="delete",
         meaning="`delete` removes old records by retention.ms and retention.bytes. A topic with `compact` needs a key "
-        "on each record; until compaction comes it keeps everything, and retention does not touch it. Empty keeps "
-        "everything.",
+        "on each record; in the format `stream` the last record of each key stays, and with `compact,delete` "
+        "retention.ms applies too, but not retention.bytes; in the format `log` it keeps everything, and retention "
+        "does not touch it. Empty keeps everything.",
         has_effect=True, choices=("compact", "delete"), synonym="log.cleanup.policy"),
     TopicConfig(
         name="compression.gzip.level", type=_INT, default="-1",
@@ -67,8 +68,8 @@ _ROWS = (
         low=-131072, high=22, synonym="compression.zstd.level"),
     TopicConfig(
         name="delete.retention.ms", type=_LONG, default="86400000",
-        meaning="How long compaction keeps tombstones; nothing is compacted yet.",
-        low=0, synonym="log.cleaner.delete.retention.ms"),
+        meaning="How long a tombstone stays after the compaction that first passed it; in the format `stream`.",
+        has_effect=True, low=0, synonym="log.cleaner.delete.retention.ms"),
     TopicConfig(
         name="file.delete.delay.ms", type=_LONG, default="60000",
         meaning="Delay before a segment's file is removed; there are no files here.",
@@ -101,8 +102,8 @@ _ROWS = (
         low=-2, synonym="log.local.retention.ms"),
     TopicConfig(
         name="max.compaction.lag.ms", type=_LONG, default=str(INT64_MAX),
-        meaning="Longest wait of a record for compaction; nothing is compacted yet.",
-        low=1, synonym="log.cleaner.max.compaction.lag.ms"),
+        meaning="Longest wait of a record for compaction; in the format `stream`.",
+        has_effect=True, low=1, synonym="log.cleaner.max.compaction.lag.ms"),
     TopicConfig(
         name="max.message.bytes", type=_INT, default="1048588",
         meaning="Largest record batch, as it is compressed.",
@@ -122,12 +123,12 @@ _ROWS = (
         has_effect=True, choices=("CreateTime", "LogAppendTime"), synonym="log.message.timestamp.type"),
     TopicConfig(
         name="min.cleanable.dirty.ratio", type=_DOUBLE, default="0.5",
-        meaning="Share of the log that must be new before it is compacted; nothing is compacted yet.",
-        low=0, high=1, synonym="log.cleaner.min.cleanable.ratio"),
+        meaning="Share of the entries that must be new before a partition is compacted; in the format `stream`.",
+        has_effect=True, low=0, high=1, synonym="log.cleaner.min.cleanable.ratio"),
     TopicConfig(
         name="min.compaction.lag.ms", type=_LONG, default="0",
-        meaning="Shortest wait of a record for compaction; nothing is compacted yet.",
-        low=0, synonym="log.cleaner.min.compaction.lag.ms"),
+        meaning="Shortest wait of a record for compaction; in the format `stream`.",
+        has_effect=True, low=0, synonym="log.cleaner.min.compaction.lag.ms"),
     TopicConfig(
         name="min.insync.replicas", type=_INT, default="1",
         meaning="Replicas that must have a record before acks=all is answered. A partition has one replica here, the "

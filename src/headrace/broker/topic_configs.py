@@ -16,6 +16,7 @@ from headrace.broker.options import BrokerOptions
 from headrace.broker.topic_config_table import FIXED, TOPIC_CONFIGS, TOPIC_ID, TopicConfig
 from headrace.store.catalogue import Topic
 from headrace.store.formats import APPEND_TIME, TIMESTAMP_TYPE, default_timestamp_type, is_stream
+from headrace.store.stream_compaction_state import CompactionPolicy
 from headrace.wire.compression import Compression
 from headrace.wire.errors import KafkaError
 
@@ -46,6 +47,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     compacts: bool
     deletes: bool
     """Whether retention removes old records."""
+    compaction: CompactionPolicy
     allows_delete_records: bool
     retention_ms: int
     retention_bytes: int
@@ -71,11 +73,24 @@ def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy
         timestamp_after_max_ms=_stored_int(configs, "message.timestamp.after.max.ms", 3_600_000),
         compression=_CODEC_OF.get(configs.get("compression.type", "producer")),
         compacts="compact" in cleanup,
-        # Until compaction comes, a compacted topic keeps everything.
-        deletes="delete" in cleanup and "compact" not in cleanup,
+        # In the format `log`, where nothing is compacted, such a topic keeps everything.
+        deletes="delete" in cleanup and ("compact" not in cleanup or is_stream(configs)),
+        compaction=_compaction_policy(configs),
         allows_delete_records="delete" in cleanup,
         retention_ms=_stored_int(configs, "retention.ms", options.log_retention_ms),
-        retention_bytes=_stored_int(configs, "retention.bytes", options.log_retention_bytes),
+        # How large a compacted stream is does not follow from what was written to it.
+        retention_bytes=-1
+        if "compact" in cleanup
+        else _stored_int(configs, "retention.bytes", options.log_retention_bytes),
+    )
+
+
+def _compaction_policy(configs: Mapping[str, str]) -> CompactionPolicy:
+    return CompactionPolicy(
+        min_lag_ms=_stored_int(configs, "min.compaction.lag.ms", 0),
+        max_lag_ms=_stored_int(configs, "max.compaction.lag.ms", INT64_MAX),
+        dirty_ratio=float(_stored(configs, "min.cleanable.dirty.ratio", "0.5")),
+        delete_retention_ms=_stored_int(configs, "delete.retention.ms", 86_400_000),
     )
 
 

@@ -13,9 +13,10 @@ packs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -28,6 +29,11 @@ from headrace.store.stream_ids import LAST_SEQUENCE, StreamId, parse_id
 from headrace.store.stream_records import KEY, VALUE, is_foreign
 from headrace.store.stream_repacking import Repacking
 from headrace.store.stream_walk import Pace, entry_bytes, portions
+
+if TYPE_CHECKING:
+    from headrace.store.stream_partition import StreamPartition
+
+log = logging.getLogger(__name__)
 
 MOST_KEYS = 500_000
 """Of one compaction, about 100 MB while it goes on. With more keys it ends earlier, and the next one goes on there."""
@@ -46,6 +52,25 @@ class Compacted(NamedTuple):
     removed: int
     is_repacked: bool
     why_not_repacked: str
+
+
+async def compact_if_due(partition: StreamPartition, policy: CompactionPolicy) -> Compacted | None:
+    """Compacts a partition if it is time; entries that nobody gave an offset to yet wait for the next time."""
+    store, keys = partition.store, partition.keys
+    compaction = Compaction(
+        store.link,
+        store.reads,
+        stream=keys.log,
+        meta=keys.meta,
+        now_ms=store.now_ms,
+        skips_foreign=partition.settings.skips_foreign,
+    )
+    if not await compaction.is_due(policy):
+        return None
+    await partition.confirm()
+    compacted = await compaction.run(policy, partition.ids.last)
+    log.info("a partition was compacted", extra={"partition": repr(partition), **compacted._asdict()})
+    return compacted
 
 
 class _Swept(msgspec.Struct):
@@ -125,7 +150,7 @@ class Compaction:
             leftovers=swept.leftovers,
             first_tombstone=swept.first_tombstone,
         )
-        await self._run_script("save_compaction", [self._meta, self._stream], [msgspec.json.encode(following)])
+        await self._run_script("save_compaction", [self._meta], [msgspec.json.encode(following)])
         return await self._repack_if_worth(swept)
 
     # -- what there is ------------------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ SOURCES = {
         if #gone > 0 then redis.call('XDEL', KEYS[1], unpack(gone)) end
         return kept
     """,
-    # What compaction knows belongs to a stream that is there.
+    # What compaction knows belongs to a partition that is there.
     "save_compaction": """
-        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
         redis.call('HSET', KEYS[1], 'compaction', ARGV[1])
         return 1
     """,
