@@ -18,8 +18,9 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.records import Record, decode_batch, encode_batch
 from tests.store.conftest import OpenStore
 from tests.store.produced import TIMEOUT_S, Stored, produce, until, values
+from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
-from tests.store.test_contract import all_of, numbers, produce_each, read_from
+from tests.store.test_contract import all_of, numbers, on, produce_each, read_from
 
 STREAM = {"headrace.format": "stream"}
 
@@ -374,3 +375,34 @@ async def test_producers_that_are_silent_for_long_are_forgotten(valkey: Valkey, 
     await stream.enforce_retention(-1, -1)
     assert valkey.ask("HLEN", stream.keys.producers) == 0
     assert not (await produce(stream, b"0", producer=7, sequence=0)).duplicate
+
+
+async def test_connections_that_break_at_any_moment_lose_and_double_nothing(
+    valkey: Valkey, proxy: Proxy, open_store: OpenStore
+) -> None:
+    """Two nodes, batches with and without sequences, Redis code beside them; every acknowledged batch is there once."""
+    stores = [await open_store(url=f"unix://{proxy.path}") for _ in range(2)]
+    first = await open_stream(stores[0])
+    other = await on(stores[1], first)
+    bases: dict[bytes, int] = {}
+    stop = asyncio.Event()
+
+    async def send(partition: AnyPartition, who: int, producer: int) -> None:
+        for at in range(25):
+            value = b"%d:%d" % (who, at)
+            sequence = at if producer >= 0 else -1
+            bases[value] = (await produce(partition, value, producer=producer, sequence=sequence)).base_offset
+
+    async def disturb() -> None:
+        while not stop.is_set():
+            await asyncio.sleep(0.02)
+            proxy.cut()
+            add(valkey, first, "redis")
+
+    disturbing = asyncio.create_task(disturb())
+    await asyncio.gather(send(first, 1, 1), send(other, 2, 2), send(first, 3, -1), send(other, 4, -1))
+    stop.set()
+    await disturbing
+    found = [one for one in await all_of(await open_stream(await open_store())) if one.value != b"redis"]
+    assert {one.value: one.offset for one in found} == bases
+    assert len(found) == 100
