@@ -29,6 +29,8 @@ MOST_FIELDS = 3_500
 BATCH_BYTES = 256 << 10
 _WIDEST_DELTA = (1 << 31) - 1
 _NULL = encode_varint(-1)
+_SMALL_END = 1 << 13
+_SMALL = tuple(encode_varint(number) for number in range(_SMALL_END))
 _INT64 = 1 << 63
 _ONE_VALUE = b"\x92\xdb\0\0\0\5value\xdb"
 _FIELD_BYTES = 5
@@ -218,18 +220,19 @@ class _OpenBatch:
         return self.size_bytes >= BATCH_BYTES or offset - self.base_offset > _WIDEST_DELTA
 
     def encode(self, record: Record) -> bytes:
-        key, value = record.key, record.value
+        key, value, headers = record.key, record.value, record.headers
+        time = record.timestamp - self.base_timestamp
         body = b"".join(
             (
                 b"\0",
-                encode_varlong(_wrapped(record.timestamp - self.base_timestamp)),
-                encode_varint(record.offset - self.base_offset),
-                _NULL if key is None else encode_varint(len(key)) + key,
-                _NULL if value is None else encode_varint(len(value)) + value,
-                _encode_headers(record.headers) if record.headers else b"\0",
+                _SMALL[time] if 0 <= time < _SMALL_END else encode_varlong(_wrapped(time)),
+                _number(record.offset - self.base_offset),
+                _NULL if key is None else _number(len(key)) + key,
+                _NULL if value is None else _number(len(value)) + value,
+                _encode_headers(headers) if headers else b"\0",
             )
         )
-        return encode_varint(len(body)) + body
+        return _number(len(body)) + body
 
     def add(self, body: bytes, offset: int, timestamp: int) -> None:
         self.parts.append(body)
@@ -258,6 +261,18 @@ class _OpenBatch:
         crc = crc32c(payload, crc32c(pack_header(header)[CRC_COVERS_FROM:]))
         head = pack_header(msgspec.structs.replace(header, crc=crc))
         return Built(self.base_offset, self.last_offset + 1, head + payload)
+
+
+def _number(value: int) -> bytes:
+    """A length or a difference of offsets. Those of a stream are rarely small: a millisecond is 2^bits of them."""
+    if value < _SMALL_END:
+        return _SMALL[value]
+    if value < 1 << 20:
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13))
+    if value < 1 << 27:
+        low = (value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13 & 0x7F | 0x80)
+        return bytes((*low, value >> 20))
+    return encode_varint(value)
 
 
 def _wrapped(delta: int) -> int:
