@@ -28,8 +28,6 @@ from headrace.wire.records import (
     check_records,
     decode_batch,
     encode_batch,
-    find_by_timestamp,
-    max_timestamp,
 )
 from headrace.wire.varint import encode_varint, encode_varlong
 
@@ -81,7 +79,6 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Compressio
     assert (header.count, header.last_offset, header.leader_epoch) == (len(records), records[-1].offset, 3)
     newest = max(record.timestamp for record in records)
     assert header.max_timestamp == newest == check_records(batch)
-    assert max_timestamp(batch) == next((r.offset, r.timestamp) for r in records if r.timestamp == newest)
 
 
 @given(consecutive(), st.sampled_from(CODECS))
@@ -91,15 +88,6 @@ def test_what_is_encoded_for_a_produce_request_passes_its_checks(records: list[R
         record.offset = index
     batch = encode_batch(records, compression=codec, producer_id=1, producer_epoch=0, base_sequence=0)
     assert check_produced(batch, MIB).compression == codec
-
-
-@given(consecutive(), st.integers(-(1 << 40), 1 << 45))
-@settings(deadline=None)
-def test_the_first_record_at_or_after_a_time_is_found(records: list[Record], timestamp: int) -> None:
-    batch = encode_batch(records, base_offset=records[0].offset)
-    for wanted in (timestamp, records[0].timestamp, records[-1].timestamp + 1):
-        expected = [(r.offset, r.timestamp) for r in records if r.timestamp >= wanted]
-        assert find_by_timestamp(batch, wanted) == (expected[0] if expected else None)
 
 
 def test_a_header_name_that_is_not_utf8_keeps_its_bytes() -> None:
@@ -120,15 +108,11 @@ def test_a_log_append_time_batch_gives_all_records_the_newest_time() -> None:
     records = [Record(0, NOW + 5), Record(1, NOW)]
     batch = encode_batch(records, timestamp_type="LogAppendTime")
     assert [record.timestamp for record in decode_batch(batch)] == [NOW + 5] * 2
-    assert find_by_timestamp(batch, NOW + 1) == max_timestamp(batch) == (0, NOW + 5)
 
 
 def test_an_empty_batch_as_compaction_leaves_it_has_no_records() -> None:
     batch = raw_batch(b"", 0, codec="gzip", last_offset_delta=4)
     assert decode_batch(batch) == []
-    assert find_by_timestamp(batch, 0) is None
-    with pytest.raises(InvalidBatch):
-        max_timestamp(batch)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,8 @@ from kafka.record.util import encode_varint as kafka_python_encode
 
 from headrace.wire.varint import (
     MalformedVarint,
-    decode_unsigned_varint,
     decode_varint,
     decode_varlong,
-    encode_unsigned_varint,
     encode_varint,
     encode_varlong,
 )
@@ -22,7 +20,6 @@ Decoder = Callable[[bytes, int], tuple[int, int]]
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
-UINT32 = st.integers(0, (1 << 32) - 1)
 
 
 @pytest.mark.parametrize(
@@ -64,14 +61,6 @@ def test_varlong_comes_back_and_agrees_with_kafka_python(value: int) -> None:
     assert decode_varlong(encoded, 0) == (value, len(encoded)) == kafka_python_decode(bytearray(encoded), 0)
 
 
-@given(UINT32)
-@settings(deadline=None)
-def test_unsigned_varint_comes_back(value: int) -> None:
-    encoded = encode_unsigned_varint(value)
-    assert len(encoded) <= 5
-    assert decode_unsigned_varint(encoded, 0) == (value, len(encoded))
-
-
 @pytest.mark.parametrize("value", [1 << 31, -(1 << 31) - 1])
 def test_what_does_not_fit_32_bits_is_not_encoded(value: int) -> None:
     with pytest.raises(MalformedVarint):
@@ -84,15 +73,7 @@ def test_what_does_not_fit_64_bits_is_not_encoded(value: int) -> None:
         encode_varlong(value)
 
 
-@pytest.mark.parametrize("value", [1 << 32, -1])
-def test_what_is_no_unsigned_32_bits_is_not_encoded(value: int) -> None:
-    with pytest.raises(MalformedVarint):
-        encode_unsigned_varint(value)
-
-
-@pytest.mark.parametrize(
-    ("decode", "max_bytes"), [(decode_varint, 5), (decode_unsigned_varint, 5), (decode_varlong, 10)]
-)
+@pytest.mark.parametrize(("decode", "max_bytes"), [(decode_varint, 5), (decode_varlong, 10)])
 def test_a_number_that_is_cut_off_too_long_or_too_large_is_refused(decode: Decoder, max_bytes: int) -> None:
     for length in range(max_bytes):
         with pytest.raises(MalformedVarint):

@@ -174,9 +174,7 @@ class Partition(AnyPartition):
         return await self.find_time(newest) if newest >= 0 and self.log_start < self.end else None
 
     async def mirror_position(self, offset: int) -> tuple[str, int]:
-        if offset > self.end:
-            self.doubt()  # another node leads it, and wrote more
-            await self.confirm()
+        await self.confirm_up_to(offset)
         if offset >= self.end:
             return _identity(self.last_base), self.index.entries
         point = self.index.floor(offset)

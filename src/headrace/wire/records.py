@@ -1,4 +1,4 @@
-"""The records inside a batch: decoding, encoding, deep checking, and finding one by its time.
+"""The records inside a batch: decoding, encoding and deep checking.
 
 Rule kept here: nothing in a batch is believed. No count, length or compressed payload makes a reader allocate more
 than the input could fill or the caller allows, and whatever the bytes are, the answer is records or a
@@ -88,25 +88,6 @@ def check_records(batch: Buffer, *, keys_required: bool = False, max_bytes: int 
             if record.key is None:
                 raise InvalidBatch(f"Record {index} has no key, which a compacted topic requires.")
     return max((record.timestamp for record in records), default=-1)
-
-
-def find_by_timestamp(
-    batch: Buffer, timestamp: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record that is not older than `timestamp`."""
-    for record in decode_batch(batch, max_bytes=max_bytes):
-        if record.timestamp >= timestamp:
-            return record.offset, record.timestamp
-    return None
-
-
-def max_timestamp(batch: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> tuple[int, int]:
-    """Offset and timestamp of the newest record, the first of them if several are equally new."""
-    records = decode_batch(batch, max_bytes=max_bytes)
-    if not records:
-        raise InvalidBatch("A batch without records has no newest one.")
-    newest = max(records, key=lambda record: record.timestamp)
-    return newest.offset, newest.timestamp
 
 
 def encode_batch(

@@ -20,15 +20,6 @@ class MalformedVarint(ValueError):
     """The bytes are no variable-length integer of the asked type."""
 
 
-def encode_unsigned_varint(value: int) -> bytes:
-    """An unsigned integer of at most 32 bits."""
-    if 0 <= value < 0x80:
-        return _ONE_BYTE[value]
-    if not 0 <= value <= 0xFFFF_FFFF:
-        raise MalformedVarint(f"{value} does not fit an unsigned 32-bit varint.")
-    return _encode(value)
-
-
 def encode_varint(value: int) -> bytes:
     """A signed integer of at most 32 bits, zigzag."""
     if -0x40 <= value < 0x40:
@@ -45,11 +36,6 @@ def encode_varlong(value: int) -> bytes:
     if not _INT64_MIN <= value <= _INT64_MAX:
         raise MalformedVarint(f"{value} does not fit a 64-bit varlong.")
     return _encode((value << 1) ^ (value >> 63))
-
-
-def decode_unsigned_varint(buf: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
-    """The unsigned 32-bit integer at `pos`, and the position after it."""
-    return _decode(buf, pos, 32)
 
 
 def decode_varint(buf: bytes | bytearray | memoryview, pos: int) -> tuple[int, int]:
