@@ -40,8 +40,8 @@ MOST_KEYS = 500_000
 MOST_LEFTOVERS = 4_096
 _LONGEST_PLAIN_KEY = 16
 _WASTE = 1.5
-_SMALL_BYTES = 5_000
-"""What a stream of one entry takes."""
+_SMALLEST_BYTES = 4_700
+"""What a stream of one small entry takes."""
 _SAMPLED_BLOCKS = 5_000
 
 
@@ -233,7 +233,7 @@ class Compaction:
         used = await self._link.call("MEMORY", "USAGE", self._stream, "SAMPLES", _SAMPLED_BLOCKS)
         entries = await self._link.call("XLEN", self._stream)
         needed = swept.live_bytes * entries / max(swept.stayed, 1)
-        if not used or used <= _WASTE * needed + _SMALL_BYTES:
+        if not used or used <= _WASTE * max(needed, _SMALLEST_BYTES):
             return Compacted(swept.looked_at, swept.removed, False, "")
         repacked = await Repacking(self._link, self._reads, self._scripts, self._stream, self._pace).run()
         return Compacted(swept.looked_at, swept.removed, repacked.is_done, repacked.why_not)
