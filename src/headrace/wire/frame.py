@@ -104,7 +104,7 @@ def response_correlation_id(frame: Buffer) -> int:
 
 def join_small(pieces: Pieces) -> Pieces:
     """Runs of small buffers as one each: a socket call per kilobyte would cost more than the copy."""
-    if not any(len(piece) >= _JOIN_BELOW_BYTES for piece in pieces):
+    if max(map(len, pieces), default=0) < _JOIN_BELOW_BYTES:
         return [b"".join(pieces)]
     joined: Pieces = []
     small: Pieces = []
