@@ -85,6 +85,7 @@ STREAM_SOURCES = {
 
         local reply, states, order, written = {1, #between, 0}, {}, {}, 0
         local prefix, prefix_ms = '', -1
+        local call, key = redis.call, KEYS[1]
         for _, batch in ipairs(cmsgpack.unpack(ARGV[1])) do
             local count = #batch - 2
             if width > 0 and (sequence >= width or (sequence + count > width and count <= width)) then
@@ -108,7 +109,7 @@ STREAM_SOURCES = {
                         return redis.error_reply(added.err)
                     end
                 else
-                    redis.call('XADD', KEYS[1], 'NOMKSTREAM', id, unpack(batch[at]))
+                    call('XADD', key, 'NOMKSTREAM', id, unpack(batch[at]))
                 end
                 written = written + 1
                 if at == 3 then reply[#reply + 1] = id end
