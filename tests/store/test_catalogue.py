@@ -41,6 +41,18 @@ async def test_what_others_change_is_seen_by_the_version(valkey: Valkey, store: 
     assert valkey.command_counts().get("hgetall", 0) == 0
 
 
+async def test_who_creates_a_topic_sees_what_others_changed_before(store: Store, open_store: OpenStore) -> None:
+    other = await open_store()
+    theirs = await other.catalogue.create("theirs", 1, {})
+    await store.catalogue.create("ours", 1, {})
+    assert set(store.catalogue.by_name) == {"theirs", "ours"}
+    await other.catalogue.delete(theirs)
+    with pytest.raises(KafkaError, match="already exists"):
+        await store.catalogue.create("ours", 1, {})
+    assert set(store.catalogue.by_name) == {"ours"}
+    assert not await store.catalogue.refresh()
+
+
 async def test_of_two_that_create_a_topic_at_once_one_is_told_that_it_exists(
     valkey: Valkey, store: Store, open_store: OpenStore
 ) -> None:

@@ -121,3 +121,12 @@ async def test_an_append_costs_the_same_with_many_topics(valkey: Valkey, store: 
     partition = await log_partition(store, last, 0)
     await produce(partition, b"first")
     assert await cost(valkey, lambda: produce(partition, b"x")) == {"xadd": 1}
+
+
+async def test_creating_a_topic_does_not_read_the_others(valkey: Valkey, store: Store) -> None:
+    await store.catalogue.create("first", 1, {})
+    valkey.ask("CONFIG", "RESETSTAT")
+    made = [await store.catalogue.create(f"topic{n}", 1, {}) for n in range(10)]
+    assert valkey.command_counts().get("hgetall", 0) == 0
+    assert [store.catalogue.by_name[topic.name] for topic in made] == made
+    assert [store.catalogue.by_uuid[topic.uuid] for topic in made] == made

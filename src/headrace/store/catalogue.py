@@ -136,17 +136,26 @@ class Catalogue:
             await self.sweep()  # a stream of this name that is being deleted must not be taken over
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
-            _, made, _ = await self._link.transaction(
+            _, made, version = await self._link.transaction(
                 ("HSETNX", self._keys.topics, VERSION, topic.created_ms),
                 ("HSETNX", self._keys.topics, name, msgspec.json.encode(topic)),
                 ("HINCRBY", self._keys.topics, VERSION, 1),
             )
-            await self.load()
+            await self._follow(version, topic if made else None)
         if not made:
             await self._unlink(*(topic.keys(self._keys, number).all() for number in range(partitions)))
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         log.info("topic created", extra={"topic": name, "partitions": partitions, "id": topic.ulid})
         return topic
+
+    async def _follow(self, version: int, made: Topic | None) -> None:
+        """Takes in a creation of ours, and reads all topics only if others changed some too."""
+        if version != self.version + 1 or self._seen_timeline != self._link.timeline:
+            await self.load()
+            return
+        self.version = version
+        if made is not None:
+            self.by_name[made.name] = self.by_uuid[made.uuid] = made
 
     async def add_partitions(self, topic: Topic, total: int) -> None:
         """Raises the number of partitions."""
