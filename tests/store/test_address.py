@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.store.address import Address, parse_address
-from headrace.store.identity import from_kafka_uuid, kafka_uuid, new_id, new_producer_id, ulid
+from headrace.store.identity import ProducerIds, from_kafka_uuid, kafka_uuid, new_id, ulid
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,12 @@ def test_ids_sort_by_time_and_keep_their_bits_in_both_spellings() -> None:
     assert len(kafka_uuid(older)) == 22
 
 
-def test_producer_ids_fit_63_bits_and_do_not_repeat() -> None:
-    ids = [new_producer_id() for _ in range(1000)]
-    assert len(set(ids)) == 1000
-    assert all(0 <= one < 1 << 63 for one in ids)
+def test_producer_ids_fit_63_bits_and_do_not_repeat_within_a_millisecond_or_when_the_clock_is_set_back() -> None:
+    producer_ids = ProducerIds()
+    ids = [producer_ids.new(now_ms) for now_ms in (1_700_000_000_000, 1_600_000_000_000) for _ in range(10_000)]
+    assert len(set(ids)) == len(ids)
+    assert all(0 <= found < 1 << 63 for found in ids)
+
+
+def test_producer_ids_of_two_brokers_in_the_same_millisecond_differ_by_chance() -> None:
+    assert len({ProducerIds().new(1_700_000_000_000) for _ in range(10)}) > 1

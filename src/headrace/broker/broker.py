@@ -13,6 +13,7 @@ from headrace.broker.topic_configs import TopicPolicy, policy_of
 from headrace.groups import GroupSettings
 from headrace.store.catalogue import Topic
 from headrace.store.errors import StoreError
+from headrace.store.identity import ProducerIds
 from headrace.store.partitions import AnyPartition
 from headrace.store.store import Store
 from headrace.store.stream_compaction import compact_if_due
@@ -30,6 +31,7 @@ class Broker:
         self.options = options
         self.coordinator = Coordinator(store, groups, options.offsets_retention_check_ms)
         self.fetch_sessions = FetchSessions(options.fetch_sessions_max)
+        self.producer_ids = ProducerIds()
         self._policies: dict[str, tuple[Topic, TopicPolicy]] = {}
         self._upkeep: list[asyncio.Task[None]] = []
 

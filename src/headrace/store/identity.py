@@ -38,6 +38,13 @@ def from_kafka_uuid(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "==")
 
 
-def new_producer_id() -> int:
-    """A producer id below 2^63: 41 bits of milliseconds, 22 of chance."""
-    return (time.time_ns() // 1_000_000 & (1 << 41) - 1) << 22 | secrets.randbits(22)
+class ProducerIds:
+    """Producer ids below 2^63: 41 bits of milliseconds, 22 of chance. Those of one process rise, so none repeats."""
+
+    def __init__(self) -> None:
+        self._last = -1
+
+    def new(self, now_ms: int | None = None) -> int:
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._last = max(self._last + 1, (now_ms & (1 << 41) - 1) << 22 | secrets.randbits(22))
+        return self._last

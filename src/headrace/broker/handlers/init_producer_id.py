@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.broker.dispatch import Call
-from headrace.store.identity import new_producer_id
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -13,4 +12,4 @@ async def handle(call: Call, request: InitProducerIdRequest) -> InitProducerIdRe
         return InitProducerIdResponse(
             error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
         )
-    return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=call.broker.producer_ids.new(), producer_epoch=0)
