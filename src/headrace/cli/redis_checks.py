@@ -116,6 +116,13 @@ def commands(prefix: str) -> list[tuple[Argument, ...]]:
         ("XRANGE", stream, "-", "+", "COUNT", 1),
         ("XREVRANGE", stream, "+", "-", "COUNT", 1),
         ("XINFO", "STREAM", stream),
+        ("XLEN", stream),
+        ("XREAD", "COUNT", 1, "STREAMS", stream, "0"),
+        ("XREADGROUP", "GROUP", "doctor", "doctor", "COUNT", 1, "STREAMS", stream, ">"),
+        ("XPENDING", stream, "doctor"),
+        ("XCLAIM", stream, "doctor", "doctor", 0, "1-1", "JUSTID"),
+        ("XACK", stream, "doctor", "1-1"),
+        ("XDEL", stream, "1-1"),
         ("XTRIM", stream, "MINID", "2-0"),
         ("XSETID", stream, "5-0"),
         ("XGROUP", "SETID", stream, "doctor", "0-0"),
@@ -133,6 +140,13 @@ def commands(prefix: str) -> list[tuple[Argument, ...]]:
         ("SET", names, "x", "PX", 60_000),
         ("GET", names),
         ("DEL", names),
+        ("UNLINK", names),
+        ("RENAME", table, table),
+        ("PERSIST", table),
+        ("PTTL", table),
+        ("MEMORY", "USAGE", table),
+        ("TIME",),
+        ("CLIENT", "ID"),
         ("SADD", names, "a"),
         ("SMEMBERS", names),
         ("SREM", names, "a"),
@@ -156,7 +170,7 @@ async def _permissions(link: RedisLink, prefix: str) -> Finding:
                 denied.append(" ".join(map(str, command[: 2 if command[0] == "XGROUP" else 1])))
     if denied:
         user = link.address.username or "default"
-        kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info"
+        kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info +time"
         advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}"
         return fail("redis permissions", f"user {user} may not {', '.join(denied)} on {prefix}:*", advice)
     return ok("redis permissions", f"all {len(commands(prefix))} commands are allowed on {prefix}:*")
