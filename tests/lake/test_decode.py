@@ -32,7 +32,7 @@ from headrace.wire.records import Record, decode_batch, encode_batch
 NULLABLE = st.none() | st.binary(max_size=300)
 NAMES = st.text(max_size=20) | st.binary(max_size=20).map(lambda name: name.decode("utf-8", "surrogateescape"))
 HEADERS = st.lists(st.tuples(NAMES, NULLABLE), max_size=4)
-FIELDS = st.tuples(st.integers(-(1 << 62), 1 << 62), NULLABLE, NULLABLE, HEADERS)
+FIELDS = st.tuples(st.integers(-(1 << 61), 1 << 61), NULLABLE, NULLABLE, HEADERS)
 
 
 @st.composite
