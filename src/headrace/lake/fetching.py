@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pyarrow as pa
 
 from headrace.client import Admin, Cluster, Reader
 from headrace.client.admin import EARLIEST, LATEST
 from headrace.client.reader import Fetched
 from headrace.lake.decode import decode
+from headrace.lake.ranges import DataLost, OffsetRange
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -34,22 +34,6 @@ STALL_TIMEOUT_S = 60.0
 """How long records that a broker said to have may fail to come, after a change of leader for instance."""
 
 _LOSSES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-
-
-class DataLost(Exception):
-    """Records that were to be read are not there any more."""
-
-
-class OffsetRange(msgspec.Struct, frozen=True):
-    """The offsets [start, stop) of a partition."""
-
-    topic: str
-    partition: int
-    start: int
-    stop: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 def read_range(
@@ -119,6 +103,8 @@ def _after_loss(
     admin = Admin(cluster)
     first = admin.list_offsets({partition: EARLIEST})[partition].offset
     end = admin.list_offsets({partition: LATEST})[partition].offset
+    if first <= position < end:
+        raise error
     resume = min(first, wanted.stop) if first > position else wanted.stop
     _report(
         f"Offsets {position} to {resume - 1} of {wanted} are gone: it holds {first} to {end - 1} now."
