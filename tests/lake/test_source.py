@@ -103,5 +103,5 @@ def test_what_is_wrong_is_told_in_one_sentence(spark: SparkSession, orders: Topi
         load(spark, orders, startingOfsets="earliest").schema  # noqa: B018
     with pytest.raises(PySparkException, match="There is no topic 'nowhere'"):
         load(spark, orders, subscribe="nowhere").collect()
-    with pytest.raises(PySparkException, match="leave out .schema()"):
+    with pytest.raises(PySparkException, match=r"leave out \.schema\(\)"):
         spark.read.format("headrace").options(**orders.options).schema("value STRING").load().collect()

@@ -15,7 +15,7 @@ from tests.lake.conftest import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def reader(orders: Topic, **options: str) -> StreamReader:

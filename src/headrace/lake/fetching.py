@@ -14,7 +14,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ def read_range(
     read_committed: bool = True,
     headers: bool = True,
     fetch_bytes: int = FETCH_BYTES,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The rows of a range, as `decode` gives them. `connect` makes the cluster, which is closed at the end."""
     with connect() as cluster:
         reader = Reader(cluster, max_bytes=fetch_bytes, read_committed=read_committed)
