@@ -92,15 +92,15 @@ def archive(
     with ArchiveProgress() as shown:
         shown.say("starting Spark")
         with spark_session(master) as spark:
-            archive = Archive(spark, cluster, settings, say=shown.say, progress=shown.round)
+            job = Archive(spark, cluster, settings, say=shown.say, progress=shown.round)
             if once:
-                archive.run_once()
+                job.run_once()
             else:
                 with _stop_on_signals() as stop:
-                    archive.run(stop)
+                    job.run(stop)
         shown.done()
-    if archive.troubles:
-        stopped = ", ".join(f"{topic}-{partition}" for topic, partition in archive.troubles)
+    if job.troubles:
+        stopped = ", ".join(f"{topic}-{partition}" for topic, partition in job.troubles)
         raise click.ClickException(f"not archived: {stopped}")
 
 

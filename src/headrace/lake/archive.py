@@ -235,7 +235,8 @@ class Archive:
         try:
             table.commit(written)
         except StaleArchive:
-            self._standby.lost(topic, table)
+            table.refresh()
+            self._standby.lost(topic, table.version)
             self._say_once(f"standby {topic}", f"another archive writes the table of {topic}: standing by")
             return
         self._standby.won(topic)

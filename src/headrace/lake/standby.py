@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.lake.table import TopicTable
-
 QUIET_COMMITS = 2.0
 
 
@@ -22,10 +20,9 @@ class Standby:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
 
-    def lost(self, topic: str, table: TopicTable) -> None:
-        """Another archive was first: wait for it."""
-        table.refresh()
-        self._seen[topic] = (table.version, self._clock())
+    def lost(self, topic: str, version: int) -> None:
+        """Another archive was first, with this version of the table: wait for it."""
+        self._seen[topic] = (version, self._clock())
 
     def won(self, topic: str) -> None:
         """Our commit was taken."""
