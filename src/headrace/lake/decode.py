@@ -21,8 +21,8 @@ from headrace.wire.batch import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, Bat
 from headrace.wire.compression import Buffer, DecompressionFailed, OutputTooLarge, decompress
 from headrace.wire.records import MAX_DECOMPRESSED_BYTES, decode_batch
 
-CHUNK_BYTES = 16 * 1024 * 1024
-"""Decompressed records are gathered up to this before they are turned into rows."""
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Decompressed records are gathered up to this before they are turned into rows; what is larger leaves the caches."""
 
 ROWS_MAX = 128 * 1024
 """Rows of one Arrow batch: enough that its fixed cost vanishes, few enough that a column's offsets fit 32 bits."""
