@@ -111,7 +111,7 @@ def test_a_crash_at_any_step_neither_loses_nor_doubles(
 def test_of_two_archives_at_once_one_commits_and_the_other_goes_on_from_there(
     spark: SparkSession, orders: Topic, tmp_path: Path
 ) -> None:
-    overtaken = []
+    overtaken: list[str] = []
 
     def overtake(step: str) -> None:
         if step == "before-commit" and not overtaken:

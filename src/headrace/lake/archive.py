@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 JOINS_BY_CONFIG = "remote.storage.enable"
 LOOK_EVERY_S = 1.0
+FRUITLESS_ROUNDS = 20
+FRUITLESS_PAUSE_S = 0.25
 _LEAST_TASK_BYTES = 4 * 1024 * 1024
 
 Step = Literal["before-write", "after-write", "before-commit", "after-commit"]
@@ -46,13 +48,21 @@ class Settings(msgspec.Struct, frozen=True):
     commit_bytes: int = 128 * 1024 * 1024
 
 
+class Stuck(OSError):
+    """Records that the broker said to have do not come."""
+
+
+class JobFailed(OSError):
+    """Spark gave up on a round; nothing of it was committed."""
+
+
 class Round(msgspec.Struct):
-    """What one round did. `lag` is what is left in offsets, `idle` that there was nothing to do."""
+    """What one round did. `lag` is what is left, in offsets, but for partitions that are stopped."""
 
     rows: int = 0
+    commits: int = 0
     fetched_bytes: int = 0
     lag: int = 0
-    idle: bool = True
 
 
 class Archive:
@@ -84,13 +94,18 @@ class Archive:
     def run_once(self) -> None:
         """Archives all that the topics held when it was called."""
         ends = self._ends(self._topics())
-        while True:
+        fruitless = 0
+        while fruitless < FRUITLESS_ROUNDS:
             done = self.round(ends)
             self._progress(done)
-            if done.idle:
-                if done.lag and not self.troubles:
-                    self._say(f"the broker gave nothing of the last {done.lag:,} offsets; run the archive again")
+            if done.lag == 0:
                 return
+            fruitless = 0 if done.commits else fruitless + 1
+            if fruitless:
+                time.sleep(FRUITLESS_PAUSE_S)
+        raise Stuck(
+            f"{done.lag:,} offsets did not come in {fruitless} tries; is the broker reachable for Spark's tasks?"
+        )
 
     def run(self, stop: threading.Event) -> None:
         """Archives what comes, until it is told to stop: each `commit_every_s`, or as soon as enough is there."""
@@ -132,6 +147,8 @@ class Archive:
         """The topics to archive, as they are now."""
         named = set(self._settings.topics)
         found = [topic for topic in self._admin.list_topics() if topic.name in named or self._joins_by_config(topic)]
+        if not named and not found:
+            self._say_once("none", f"no topic to archive: name some with --topics, or set {JOINS_BY_CONFIG}=true")
         for name in named - {topic.name for topic in found}:
             self._say_once(f"no {name}", f"there is no topic {name} yet")
         return found
@@ -154,8 +171,12 @@ class Archive:
         return self._lag_of(self._ends(self._known))
 
     def _lag_of(self, ends: Offsets) -> int:
-        tables = self._tables
-        return sum(max(0, end - tables[name].position(p)) for (name, p), end in ends.items() if name in tables)
+        """What is still to be archived, leaving out what is stopped."""
+        return sum(
+            max(0, end - self._tables[name].position(p))
+            for (name, p), end in ends.items()
+            if name in self._tables and (name, p) not in self.troubles
+        )
 
     # Planning
 
@@ -204,7 +225,10 @@ class Archive:
         bootstrap = ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
         # One task per range, over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
         numbered = self._spark.sparkContext.parallelize([msgspec.msgpack.encode(r) for r in ranges], len(ranges))
-        answers = numbered.map(task(bootstrap)).collect()
+        try:
+            answers = numbered.map(task(bootstrap)).collect()
+        except Exception as error:
+            raise JobFailed(f"Spark could not run the tasks: {str(error).strip().splitlines()[-1]}") from error
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
         return {(outcome.range.topic, outcome.range.partition): outcome for outcome in outcomes}
 
@@ -219,7 +243,6 @@ class Archive:
             if outcome is not None and outcome.trouble is not None:
                 if outcome.passes:
                     self._say(f"{topic}-{plan.partition}: {outcome.trouble}; trying again")
-                    done.idle = False
                 else:
                     self._stop(topic, plan.partition, outcome.trouble)
             if plan.gap:
@@ -231,7 +254,6 @@ class Archive:
         if not written:
             return
         self._at_step("before-commit")
-        done.idle = False
         try:
             table.commit(written)
         except StaleArchive:
@@ -243,6 +265,7 @@ class Archive:
         self._at_step("after-commit")
         rows = sum(one.file.rows for one in written)
         done.rows += rows
+        done.commits += 1
         done.fetched_bytes += fetched_bytes
         if rows:
             self._row_bytes = fetched_bytes / rows
