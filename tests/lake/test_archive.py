@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from headrace.client import Cluster
 from headrace.client.admin import TopicInfo
+from headrace.lake.archive import Archive, Settings
 from headrace.lake.plan import plan_partition
 from headrace.lake.table import FileAway, TableRefused, TopicTable
 from headrace.lake.verify import verify_lake
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+TIMEOUT_S = 60
 MAY_FIRST_MS = 1_777_629_600_123
 
 
@@ -124,6 +130,42 @@ def test_of_two_archives_at_once_one_commits_and_the_other_goes_on_from_there(
     assert said == [f"another archive writes the table of {orders.name}: standing by"]
     archive_once(spark, orders.address, tmp_path, orders.name)
     assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
+
+
+def test_two_archives_side_by_side_archive_each_record_once_and_one_takes_over(
+    spark: SparkSession, orders: Topic, tmp_path: Path
+) -> None:
+    table = table_of(tmp_path, orders.name)
+    stops = [threading.Event(), threading.Event()]
+
+    def follow(stop: threading.Event) -> None:
+        with Cluster(orders.address) as cluster:
+            Archive(spark, cluster, Settings(tmp_path, [orders.name], commit_every_s=0.2)).run(stop)
+
+    orders.send(values(100))
+    with ThreadPoolExecutor(2) as threads:
+        archives = [threads.submit(follow, stop) for stop in stops]
+        try:
+            for n in range(1, 4):
+                await_rows(table, 100 * n)
+                orders.send(values(100, 100 * n), partition=n % 2)
+            stops[0].set()
+            archives[0].result(TIMEOUT_S)
+            orders.send(values(100, 400))
+            await_rows(table, 500)
+        finally:
+            for stop in stops:
+                stop.set()
+        archives[1].result(TIMEOUT_S)
+    assert rows_of(table) == records_of(orders.address, orders.name)
+    assert verify_lake(tmp_path, orders.cluster).findings == []
+
+
+def await_rows(table: Path, count: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (DeltaTable.is_deltatable(str(table)) and len(rows_of(table)) >= count):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_what_was_deleted_before_it_was_archived_stops_that_partition_alone(

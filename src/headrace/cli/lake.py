@@ -82,7 +82,7 @@ def archive(
     Examples:
       headrace lake archive --lake lake --topics orders,payments
       headrace lake archive --lake lake --topics orders --once
-      headrace lake archive --lake /mnt/lake --topics orders --master spark://head:7077
+      headrace lake archive --lake /mnt/lake --topics a --master spark://hub:7077
     """
     from headrace.lake.archive import Archive, Settings
     from headrace.lake.session import spark_session

@@ -33,6 +33,7 @@ LOOK_EVERY_S = 1.0
 FRUITLESS_ROUNDS = 20
 FRUITLESS_PAUSE_S = 0.25
 _LEAST_TASK_BYTES = 4 * 1024 * 1024
+_FIRST_GUESS_BYTES = 100.0
 
 Step = Literal["before-write", "after-write", "before-commit", "after-commit"]
 Offsets = Mapping[tuple[str, int], int]
@@ -87,7 +88,7 @@ class Archive:
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition, by topic and partition; it is looked at again in each round."""
         self._known: list[TopicInfo] = []
-        self._row_bytes = 100.0
+        self._offset_bytes: dict[str, float] = {}
 
     # Running
 
@@ -112,7 +113,7 @@ class Archive:
         last = float("-inf")
         while not stop.is_set():
             try:
-                enough = self._lag() * self._row_bytes >= self._settings.commit_bytes
+                enough = self._waiting_bytes() >= self._settings.commit_bytes
                 if enough or time.monotonic() - last >= self._settings.commit_every_s:
                     last = time.monotonic()
                     self._progress(self.round())
@@ -121,7 +122,7 @@ class Archive:
                 # A topic that was just deleted, a broker that restarts: the next look shows how it is now.
                 self._known = []
                 self._say_once("away", f"waiting for the broker: {error}")
-            stop.wait(LOOK_EVERY_S)
+            stop.wait(min(LOOK_EVERY_S, self._settings.commit_every_s))
 
     def round(self, ends: Offsets | None = None) -> Round:
         """One round over all topics, up to `ends` if they are given."""
@@ -167,8 +168,12 @@ class Archive:
         found = self._admin.list_offsets(wanted, read_committed=True) if wanted else {}
         return {partition: at.offset for partition, at in found.items()}
 
-    def _lag(self) -> int:
-        return self._lag_of(self._ends(self._known))
+    def _waiting_bytes(self) -> float:
+        """About how much is to be archived, by what an offset of each topic was worth so far."""
+        return sum(
+            self._lag_of({partition: end}) * self._offset_bytes.get(partition[0], _FIRST_GUESS_BYTES)
+            for partition, end in self._ends(self._known).items()
+        )
 
     def _lag_of(self, ends: Offsets) -> int:
         """What is still to be archived, leaving out what is stopped."""
@@ -267,8 +272,9 @@ class Archive:
         done.rows += rows
         done.commits += 1
         done.fetched_bytes += fetched_bytes
-        if rows:
-            self._row_bytes = fetched_bytes / rows
+        if fetched_bytes:
+            # Not by the row: where offsets are made of time, few of them are records.
+            self._offset_bytes[topic] = fetched_bytes / sum(one.file.end - one.file.start for one in written)
 
     # Saying
 

@@ -161,7 +161,7 @@ class TopicTable:
     def _check_still_ours(self) -> None:
         """A topic that was deleted and made again has another table here by now."""
         try:
-            found, _ = _read_identity(self.path, DeltaTable(str(self.path), without_files=True))
+            found, _ = _read_identity(self.path, DeltaTable(str(self.path)))
         except TableNotFoundError:
             raise StaleArchive(f"The table in {self.path} is gone.") from None
         if found != self.identity:
