@@ -1,6 +1,6 @@
 """One Spark session for all tests of the lake that need Spark, and topics to read.
 
-Tests that use `spark` run in one xdist worker, so the session is started once. Without a Java that Spark runs on they
+All tests of the lake run in one xdist worker, so the session is started once. Without a Java that Spark runs on they
 are taken out and test_java.py fails with one sentence, so that nobody takes a run without them for a complete one.
 """
 
@@ -23,19 +23,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+START_TIMEOUT_S = 600
+"""Of a test that needs Spark: the first one waits for the session, and a call that is cut off breaks all others."""
+
+
+def needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives what needs Spark the time that it takes."""
+    if needs_spark(item):
+        item.add_marker(pytest.mark.timeout(START_TIMEOUT_S))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts all that needs Spark in one worker, or takes it out."""
-    needs_spark = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
-    for item in needs_spark:
-        item.add_marker(pytest.mark.xdist_group("spark"))
-    if not needs_spark:
+    """Takes out what needs Spark where it cannot run."""
+    chosen = [item for item in items if needs_spark(item)]
+    if not chosen:
         return
     try:
         check_java()
     except NoJava:
-        items[:] = [item for item in items if item not in needs_spark]
-        config.hook.pytest_deselected(items=needs_spark)
+        items[:] = [item for item in items if item not in chosen]
+        config.hook.pytest_deselected(items=chosen)
 
 
 @pytest.fixture(scope="session")
