@@ -38,7 +38,7 @@ def test_a_killed_job_neither_loses_nor_doubles(step: str, spark: SparkSession, 
         orders.send([b"%d" % n for n in range(500)], partition=partition)
     killed = subprocess.run(
         [sys.executable, "-m", "tests.lake.killed_archive", orders.address, str(tmp_path), orders.name, step],
-        cwd=ROOT, capture_output=True, timeout=TIMEOUT_S, check=False,
+        cwd=ROOT, capture_output=True, timeout=TIMEOUT_S, check=False, env=environment(TMPDIR=str(tmp_path)),
     )  # fmt: skip
     assert killed.returncode == -SIGKILL, killed.stderr
     orders.send([b"%d" % n for n in range(500, 600)])
