@@ -17,6 +17,7 @@ COMMANDS = {
     "produce": "Send records to a topic.",
     "consume": "Read the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
+    "lake": "Archive topics into Delta tables, show and prove them.",
     "config": "Show every setting and where its value comes from.",
     "doctor": "Check this machine, Redis and a running broker.",
 }

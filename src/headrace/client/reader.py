@@ -32,6 +32,8 @@ class Fetched(msgspec.Struct):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    aborted: list[tuple[int, int]] = []
+    """Producer id and first offset of the aborted transactions in the batches, where `read_committed` was asked for."""
 
 
 class Reader:
@@ -150,7 +152,11 @@ class Reader:
 def _fetched(data: PartitionData) -> Fetched:
     records = data.records if isinstance(data.records, bytes | bytearray | memoryview) else b""
     return Fetched(
-        list(whole_batches(memoryview(records))), data.high_watermark, data.last_stable_offset, data.log_start_offset
+        list(whole_batches(memoryview(records))),
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+        [(aborted.producer_id, aborted.first_offset) for aborted in data.aborted_transactions or []],
     )
 
 

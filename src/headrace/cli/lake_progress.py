@@ -1,0 +1,90 @@
+"""What long lake commands show while they run: on a terminal a line that is kept up to date, elsewhere lines.
+
+All of it goes to stderr, so that a command's result can be piped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from headrace.cli.output import count_of, one_line
+
+if TYPE_CHECKING:
+    from headrace.lake.archive import Round
+    from headrace.lake.verify import Proof
+
+_RATE_OVER_S = 30.0
+_AT_MOST_EVERY_S = 0.2
+
+
+class _Line:
+    """A line that is written over on a terminal; elsewhere only what is said for good is printed."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def say(self, sentence: str) -> None:
+        """A sentence that stays."""
+        self._clear()
+        print(one_line(sentence), file=sys.stderr, flush=True)
+
+    def show(self, words: str) -> None:
+        """What holds now."""
+        if self._is_terminal:
+            print(f"\r\x1b[K{one_line(words)}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+
+    def _clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+
+class ArchiveProgress(_Line):
+    """Rows, rate, lag and time left of an archive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows = 0
+        self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+
+    def round(self, done: Round) -> None:
+        """A round is over."""
+        now = time.monotonic()
+        self._rows += done.rows
+        self._recent.append((now, self._rows))
+        while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_OVER_S:
+            self._recent.popleft()
+        since, before = self._recent[0]
+        rate = (self._rows - before) / max(now - since, 1e-3)
+        left = f", {done.lag / rate:,.0f} s left" if rate > 0 and done.lag else ""
+        self.show(f"{count_of(self._rows, 'row')} archived, {rate:,.0f} a second, {done.lag:,} to go{left}")
+
+    def done(self) -> None:
+        """The archive ends."""
+        self.say(f"{count_of(self._rows, 'row')} archived")
+
+
+class VerifyProgress(_Line):
+    """How much has been looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = 0.0
+
+    def look(self, proof: Proof) -> None:
+        """One more file has been read."""
+        if time.monotonic() - self._last >= _AT_MOST_EVERY_S:
+            self._last = time.monotonic()
+            found = count_of(len(proof.findings), "finding")
+            self.show(f"{count_of(proof.rows, 'row')} in {count_of(proof.files, 'file')} read, {found}")

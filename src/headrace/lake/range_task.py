@@ -1,0 +1,111 @@
+"""What a Spark task does: fetch a range of a partition, decode it, write it, and say what was written.
+
+A task decides nothing. What goes wrong with one partition is its answer, not its failure, so that the others' files
+are committed all the same. It may stop before the range's end once it has fetched enough for one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from headrace.client import BrokerUnreachable, Cluster, Reader
+from headrace.client.reader import Fetched
+from headrace.lake.decode import decode
+from headrace.lake.fetching import next_offset
+from headrace.lake.parquet_file import RangeWriter
+from headrace.lake.rows import table_rows
+from headrace.lake.table import Written
+from headrace.wire.batch import BatchError
+from headrace.wire.errors import ErrorCode, KafkaError
+
+FETCH_BYTES = 8 * 1024 * 1024
+
+
+class Range(msgspec.Struct, frozen=True):
+    """The offsets [start, end) of a partition, and the table that they go to."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start: int
+    end: int
+    table: str
+    most_bytes: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a range: a file, nothing yet, or trouble. `passes`: another try may succeed."""
+
+    range: Range
+    written: Written | None = None
+    fetched_bytes: int = 0
+    trouble: str | None = None
+    passes: bool = False
+
+
+def task(bootstrap: str) -> Callable[[bytes], bytes]:
+    """What Spark maps over the ranges, which travel as bytes, and so do the outcomes."""
+
+    def run(content: bytes) -> bytes:
+        return msgspec.msgpack.encode(archive_range(bootstrap, msgspec.msgpack.decode(content, type=Range)))
+
+    return run
+
+
+def archive_range(bootstrap: str, wanted: Range) -> Outcome:
+    """Fetches a range, or as much of it as one file takes, and writes the file."""
+    writer = RangeWriter(Path(wanted.table), wanted.partition, wanted.start)
+    position, fetched_bytes = wanted.start, 0
+    try:
+        with Cluster(bootstrap, client_id="headrace-archive") as cluster:
+            for fetched, end in fetch_range(cluster, wanted):
+                fetched_bytes += sum(map(len, fetched.batches))
+                for rows in decoded(fetched, wanted):
+                    writer.add(rows)
+                position = end
+                if fetched_bytes >= wanted.most_bytes:
+                    break
+            # A topic that was made again in the meantime has other records at the same offsets.
+            if cluster.topic(wanted.topic).topic_id != wanted.topic_id:
+                return Outcome(wanted, trouble=f"{wanted.topic} was deleted and made again", passes=True)
+    except BrokerUnreachable as error:
+        return Outcome(wanted, trouble=str(error), passes=True)
+    except KafkaError as error:
+        passes = error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        return Outcome(wanted, trouble=f"{error.code.name} at offset {position}: {error.message}", passes=passes)
+    except BatchError as error:
+        return Outcome(wanted, trouble=f"a batch from offset {position} on cannot be read: {error}")
+    if position == wanted.start:
+        return Outcome(wanted)
+    return Outcome(wanted, writer.finish(position), fetched_bytes)
+
+
+def decoded(fetched: Fetched, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """The table's rows of what was fetched, those of the range alone."""
+    for rows in decode(
+        fetched.batches,
+        topic=wanted.topic,
+        partition=wanted.partition,
+        first_offset=wanted.start,
+        stop_offset=wanted.end,
+        aborted=fetched.aborted,
+    ):
+        yield table_rows(rows)
+
+
+def fetch_range(cluster: Cluster, wanted: Range) -> Iterator[tuple[Fetched, int]]:
+    """Whole batches and the offset that follows them, to the range's end, or to where nothing more comes now."""
+    reader = Reader(cluster, max_bytes=FETCH_BYTES, read_committed=True)
+    position = wanted.start
+    while position < wanted.end:
+        fetched = reader.fetch_raw(wanted.topic, wanted.partition, position)
+        if fetched.log_start_offset > position:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The partition starts at {fetched.log_start_offset}.")
+        if not fetched.batches:
+            return
+        position = min(wanted.end, next_offset(fetched, position))
+        yield fetched, position

@@ -1,0 +1,57 @@
+"""What tests of the archive share: running it, reading its tables with delta-rs, and what the topic holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from headrace.client import Cluster, Reader
+from headrace.client.admin import EARLIEST, Admin
+from headrace.lake.archive import Archive, Settings, Step
+from headrace.lake.folders import folder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = tuple[int, int, bytes | None]
+
+
+def archive_once(
+    spark: SparkSession,
+    address: str,
+    lake: Path,
+    topic: str,
+    *,
+    accept_gap: bool = False,
+    commit_bytes: int = 128 << 20,
+    at_step: Callable[[Step], None] = lambda step: None,
+) -> tuple[Archive, list[str]]:
+    """Runs the archive to the topic's end; the archive, and what it said."""
+    said: list[str] = []
+    with Cluster(address) as cluster:
+        settings = Settings(lake, [topic], accept_gap, commit_bytes=commit_bytes)
+        archive = Archive(spark, cluster, settings, say=said.append, at_step=at_step)
+        archive.run_once()
+    return archive, said
+
+
+def rows_of(table: Path) -> list[Row]:
+    """Partition, offset and value of all rows of a table, as delta-rs and Arrow's own Parquet reader see them."""
+    read = DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "value"])
+    columns = (read[name].to_pylist() for name in ("partition", "offset", "value"))
+    return sorted(zip(*columns, strict=True))
+
+
+def table_of(lake: Path, topic: str) -> Path:
+    return lake / folder_of(topic)
+
+
+def records_of(address: str, topic: str) -> list[Row]:
+    """Partition, offset and value of all records of a topic."""
+    with Cluster(address) as cluster:
+        partitions = Admin(cluster).describe_topic(topic).partitions
+        start = {(topic, p.index): EARLIEST for p in partitions}
+        return sorted((p, record.offset, record.value) for _, p, record in Reader(cluster).read(start))

@@ -1,0 +1,109 @@
+"""The parts of the archive that need no Spark: names of folders and files, digests, standing by."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.lake.digest import RowDigest
+from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, name_file, read_name
+from headrace.lake.folders import folder_of, folder_of_deleted, local_lake
+from headrace.lake.rows import TABLE_SCHEMA
+from headrace.lake.standby import Standby
+
+TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249)
+BYTES = st.none() | st.binary(max_size=5)
+Records = list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+RECORDS = st.lists(
+    st.tuples(BYTES, BYTES, st.lists(st.tuples(st.text("ab", max_size=2), BYTES), max_size=2)), max_size=8
+)
+
+
+@given(TOPICS, TOPICS)
+def test_two_topics_never_share_a_folder_even_where_case_is_ignored(one: str, other: str) -> None:
+    assert (folder_of(one).lower() == folder_of(other).lower()) == (one == other)
+    assert len(folder_of_deleted(one, bytes(16))) <= 255
+
+
+@given(TOPICS)
+def test_a_deleted_topics_table_never_takes_a_topics_folder(topic: str) -> None:
+    assert folder_of_deleted("orders", bytes(16)) != folder_of(topic)
+
+
+def test_an_object_store_is_refused() -> None:
+    with pytest.raises(ValueError, match="no folder of a file system"):
+        local_lake("s3://bucket/lake")
+    assert local_lake("file:///data/lake") == Path("/data/lake")
+
+
+def rows(records: Records, first: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "partition": 0, "offset": first + n, "timestamp": 0, "timestamp_ms": n, "timestamp_type": 0, "day": 0,
+                "key": key, "value": value, "headers": [{"key": name, "value": held} for name, held in headers] or None,
+            }
+            for n, (key, value, headers) in enumerate(records)
+        ],
+        schema=TABLE_SCHEMA,
+    )  # fmt: skip
+
+
+@given(RECORDS, st.integers(0, 8))
+def test_a_digest_does_not_depend_on_how_rows_are_cut(records: Records, cut: int) -> None:
+    batch = rows(records, 5)
+    whole, parts = RowDigest(), RowDigest()
+    whole.add(batch)
+    for part in (batch.slice(0, cut), batch.slice(min(cut, batch.num_rows))):
+        parts.add(part)
+    assert whole.hex() == parts.hex()
+
+
+@given(RECORDS, RECORDS)
+def test_other_rows_have_another_digest(
+    one: Records,
+    other: Records,
+) -> None:
+    first, second = RowDigest(), RowDigest()
+    first.add(rows(one, 0))
+    second.add(rows(other, 0))
+    assert (first.hex() == second.hex()) == (one == other)
+
+
+def test_a_files_name_says_what_it_stands_for() -> None:
+    path = name_file(3, 10, 20, 7, "ab" * 16)
+    assert read_name(path, 5) == RangeFile(3, 10, 20, 7, "ab" * 16, path, 5)
+    assert read_name("part-00000-of-somebody.parquet") is None
+
+
+def test_coverage_shows_what_is_missing_and_what_is_doubled() -> None:
+    def file(start: int, end: int) -> RangeFile:
+        return RangeFile(0, start, end, end - start, "ab" * 16, name_file(0, start, end, end - start, "ab" * 16))
+
+    covered = coverage_by_partition([file(20, 30), file(0, 10), file(10, 18), file(25, 40)])[0]
+    assert (covered.start, covered.end, covered.rows) == (0, 40, 43)
+    assert covered.missing() == [(18, 20)]
+    assert covered.doubled() == [(25, 30)]
+    assert covered.chain != Coverage(covered.files[:-1]).chain
+
+
+def test_the_loser_waits_while_the_other_commits_and_takes_over_when_it_falls_silent() -> None:
+    now = 0.0
+    standby = Standby(30.0, clock=lambda: now)
+    assert not standby.waits("orders", 1)
+    standby.lost("orders", 1)
+    assert standby.waits("orders", 1)
+    now = 50.0
+    assert standby.waits("orders", 2)
+    now = 100.0
+    assert standby.waits("orders", 2)
+    now = 111.0
+    assert not standby.waits("orders", 2)
+    standby.lost("orders", 3)
+    standby.won("orders")
+    assert not standby.waits("orders", 3)
