@@ -147,8 +147,11 @@ def main() -> None:
 
     threading.Thread(target=wait_for_end, daemon=True).start()
 
+    speaking = threading.Lock()
+
     def say(what: str, particulars: Any) -> None:
-        print(json.dumps([what, particulars]), flush=True)
+        with speaking:  # a client's own threads speak too, and a line must stay whole
+            print(json.dumps([what, particulars]), flush=True)
 
     work(MEMBERS[client](address, group, topic, settings, say), is_over.is_set, commits=commits)
 
