@@ -11,7 +11,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,17 +111,6 @@ async def test_what_was_written_is_there_after_stop_and_start(make: Make) -> Non
     assert not again.adopted
 
 
-async def test_it_is_ready_within_a_fraction_of_a_second(make: Make) -> None:
-    times = []
-    for _ in range(5):
-        server = make()
-        started = time.perf_counter()
-        await server.start()
-        times.append(time.perf_counter() - started)
-        await server.stop()
-    assert min(times) < 0.3
-
-
 async def test_the_socket_is_short_and_private_however_long_the_data_directory_is(make: Make, tmp_path: Path) -> None:
     data = tmp_path / ('it\'s "a" très long name ' * 4) / "data"
     server = make(path=data)
@@ -215,9 +203,7 @@ async def test_a_killed_brokers_server_is_adopted_with_all_that_it_holds(make: M
     process.kill()
     process.communicate()
     server = make("memory")
-    started = time.perf_counter()
     await server.start()
-    assert time.perf_counter() - started < 0.5
     assert (server.adopted, server.pid, server.socket_path) == (True, pid, path)
     assert await ask(server, "GET", "last") == b"moment"
     await server.stop()
