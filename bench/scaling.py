@@ -1,7 +1,6 @@
-"""Does an operation cost more when the log is longer or the topics are more? Commands are counted, time is measured.
+"""Does an operation cost more when the log is longer or the topics are more?
 
-One store on an embedded Valkey, driven in this process. Each figure is the median over many operations, and the time
-also as a ratio to the first row of the same run: that ratio is what should stay near 1.
+One store on an embedded Valkey, driven in this process. Each figure is the median over many operations.
 """
 
 from __future__ import annotations
@@ -17,26 +16,27 @@ from pathlib import Path
 
 import uvloop
 
-from bench.table import show
+from bench.report import Figure, Report
 from headrace.store.address import parse_address
 from headrace.store.embedded import EmbeddedValkey
 from headrace.store.nodes import Node
 from headrace.store.partitions import AnyPartition
-from headrace.store.redis import parse_info
 from headrace.store.store import Store, StoreOptions
 from headrace.wire.batch import check_produced
 from headrace.wire.records import Record, encode_batch
 
-_OPERATIONS = 200
+_OPERATIONS = 100
+_REPEATS = 5
 _FILL_AT_ONCE = 2_000
 Operation = Callable[[], Awaitable[object]]
 
 
-def run(*, quick: bool) -> None:
-    uvloop.run(_run([10**3, 10**4] if quick else [10**3, 10**4, 10**5, 10**6], [1, 10] if quick else [1, 100, 1_000]))
+def run(report: Report, *, quick: bool) -> None:
+    lengths = [10**2, 10**3, 10**4] if quick else [10**4, 10**5, 10**6]
+    uvloop.run(_run(report, lengths, [1, 10, 20] if quick else [10, 100, 1_000]))
 
 
-async def _run(lengths: list[int], topic_counts: list[int]) -> None:
+async def _run(report: Report, lengths: list[int], topic_counts: list[int]) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
         valkey = EmbeddedValkey(Path(folder))
         await valkey.start()
@@ -45,18 +45,17 @@ async def _run(lengths: list[int], topic_counts: list[int]) -> None:
         store = Store(parse_address(valkey.url), Node(0, "127.0.0.1", 9092), options)
         await store.start()
         try:
-            await _by_length(store, lengths)
-            await _by_topics(store, topic_counts)
+            await _by_length(report, store, lengths)
+            await _by_topics(report, store, topic_counts)
         finally:
             await store.close()
             await valkey.stop()
 
 
-async def _by_length(store: Store, lengths: list[int]) -> None:
+async def _by_length(report: Report, store: Store, lengths: list[int]) -> None:
     topic = await store.catalogue.create("long", 1, {})
     partition = await store.partition(topic, 0)
-    rows: list[list[str]] = []
-    first: dict[str, float] = {}
+    found: dict[str, dict[str, list[float]]] = {}
     for length in lengths:
         while partition.end < length:
             count = min(_FILL_AT_ONCE, length - partition.end)
@@ -68,14 +67,12 @@ async def _by_length(store: Store, lengths: list[int]) -> None:
             "confirm": lambda: _confirm(partition),
         }
         for name, operation in operations.items():
-            rows.append([f"{length:,}", name, *await _measure(store, name, operation, first)])
-    show(["entries", "operation", "commands", "us", "ratio"], rows)
+            found.setdefault(name, {})[f"{length:,} entries"] = await _measure(operation)
+    _add(report, found)
 
 
-async def _by_topics(store: Store, counts: list[int]) -> None:
-    print()
-    rows: list[list[str]] = []
-    first: dict[str, float] = {}
+async def _by_topics(report: Report, store: Store, counts: list[int]) -> None:
+    found: dict[str, dict[str, list[float]]] = {}
     made = 0
     for count in counts:
         while made < count:
@@ -88,8 +85,14 @@ async def _by_topics(store: Store, counts: list[int]) -> None:
             "unknown topic": lambda: store.catalogue.find("nobody"),
         }
         for name, operation in operations.items():
-            rows.append([f"{count:,}", name, *await _measure(store, name, operation, first)])
-    show(["topics", "operation", "commands", "us", "ratio"], rows)
+            found.setdefault(name, {})[f"{count:,} topics"] = await _measure(operation)
+    _add(report, found)
+
+
+def _add(report: Report, found: dict[str, dict[str, list[float]]]) -> None:
+    """The largest size is the subject: its ratio to the smaller ones is what should stay near 1."""
+    for name, sizes in found.items():
+        report.add(Figure("scaling", name, "us", dict(reversed(sizes.items()))))
 
 
 async def _append(partition: AnyPartition) -> None:
@@ -102,19 +105,14 @@ async def _confirm(partition: AnyPartition) -> None:
     await partition.confirm()
 
 
-async def _measure(store: Store, name: str, operation: Operation, first: dict[str, float]) -> list[str]:
-    """Commands and microseconds of one operation, and the time against the first row of its kind."""
-    before = await _commands(store)
-    times = []
-    for _ in range(_OPERATIONS):
-        began = time.perf_counter()
-        await operation()
-        times.append(time.perf_counter() - began)
-    counted = (await _commands(store) - before - 1) / _OPERATIONS
-    median_us = statistics.median(times) * 1e6
-    ratio = median_us / first.setdefault(name, median_us)
-    return [f"{counted:.2f}", f"{median_us:.0f}", f"{ratio:.2f}"]
-
-
-async def _commands(store: Store) -> int:
-    return int(parse_info(await store.link.call("INFO", "stats"))["total_commands_processed"])
+async def _measure(operation: Operation) -> list[float]:
+    """Microseconds of one operation: medians of some runs."""
+    medians = []
+    for _ in range(_REPEATS):
+        times = []
+        for _ in range(_OPERATIONS):
+            began = time.perf_counter()
+            await operation()
+            times.append(time.perf_counter() - began)
+        medians.append(statistics.median(times) * 1e6)
+    return medians

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench.table import show
+from bench.report import HEADRACE, Figure, Report
 
 _READY = "headrace ready on"
 
 
-def run(*, quick: bool) -> None:
+def run(report: Report, *, quick: bool) -> None:
     ready_ms, memory_mib = [], []
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        for _ in range(3 if quick else 11):
+        _once(folder)  # the first start is cold: it compiles Python's files and makes the data directory
+        for _ in range(2 if quick else 10):
             seconds, size = _once(folder)
             ready_ms.append(seconds * 1000)
             memory_mib.append(size)
-    # The first start is cold: it compiles Python's files and makes the data directory.
-    warm = ready_ms[1:]
-    show(
-        ["figure", "median", "spread"],
-        [
-            ["start to ready, warm", f"{statistics.median(warm):.0f} ms", f"{min(warm):.0f} to {max(warm):.0f} ms"],
-            ["memory, idle, broker without its Valkey", f"{statistics.median(memory_mib):.0f} MiB", ""],
-        ],
-    )
+    report.add(Figure("startup", "start to ready, warm", "ms", {HEADRACE: ready_ms}, goal="start"))
+    report.add(Figure("startup", "memory, idle, broker without its Valkey", "MiB", {HEADRACE: memory_mib}))
 
 
 def _once(folder: str) -> tuple[float, float]:

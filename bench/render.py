@@ -1,0 +1,83 @@
+"""A report as Markdown: the targets first, those that are missed before the others, then a table for each part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.report import KAFKA, Figure, Ratio, Report, short
+from bench.targets import TARGETS, Target
+
+_HEAD = """# Benchmark report
+
+Written by `make bench`; what it measures and how to read it is in [docs/performance.md](../docs/performance.md).
+Each ratio is Headrace's figure divided by the other system's: the median over repeats in which the systems took
+turns, and the least and greatest of them.
+"""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table with aligned columns, which reads well on a terminal too."""
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    lines = (head, ["-" * width for width in widths], *rows)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in lines
+    )
+
+
+def markdown(report: Report, plots: dict[str, str] | None = None) -> str:
+    """The whole report; `plots` names the picture of a part."""
+    sections = [_HEAD]
+    if report.facts:
+        sections.append("\n".join(f"- {name}: {value}" for name, value in report.facts.items()))
+    if report.left_out:
+        sections.append("Not measured:\n\n" + "\n".join(f"- {what}: {why}" for what, why in report.left_out.items()))
+    sections.append(f"## Targets\n\n{targets_table(report)}")
+    for part in report.parts:
+        picture = f"\n\n![{part}]({plots[part]})" if plots and part in plots else ""
+        sections.append(f"## {part[0].upper()}{part[1:]}\n\n{part_tables(report, part)}{picture}")
+    return "\n\n".join(sections) + "\n"
+
+
+def targets_table(report: Report) -> str:
+    """Every target, the missed ones first, each with its worst figure and the reason that was found."""
+    rows = sorted((_judged(target, report) for target in TARGETS), key=lambda row: row[0])
+    return table(["target", "against", "wanted", "worst figure", "ratio", "met", "reason"], [row for _, row in rows])
+
+
+def _judged(target: Target, report: Report) -> tuple[float, list[str]]:
+    """A row, and where it goes: what is missed by most comes first, what was not measured last."""
+    wanted = f"{target.bound} {target.ratio}"
+    known: list[tuple[Figure, Ratio]] = [
+        (figure, ratio) for figure in report.of_goal(target.goal) if (ratio := figure.ratio(target.against)) is not None
+    ]
+    if not known:
+        why = report.left_out.get(target.against) or report.left_out.get(target.goal) or "not part of this run"
+        return 1.0, [target.text, target.against, wanted, "", "", "not measured", why]
+    met = sum(target.is_met(ratio.median) for _, ratio in known)
+    figure, ratio = max(known, key=lambda pair: target.badness(pair[1].median))
+    badness = target.badness(ratio.median)
+    verdict = "yes" if met == len(known) else "no" if met == 0 else f"{met} of {len(known)}"
+    reason = target.reason if badness > 1 else ""
+    return -badness, [target.text, target.against, wanted, figure.workload, str(ratio), verdict, reason]
+
+
+def part_tables(report: Report, part: str) -> str:
+    """A part's figures: a table for each set of systems that were measured together."""
+    by_systems: dict[tuple[str, ...], list[Figure]] = {}
+    for figure in report.of_part(part):
+        by_systems.setdefault(tuple(figure.values), []).append(figure)
+    return "\n\n".join(_figures_table(systems, figures, report) for systems, figures in by_systems.items())
+
+
+def _figures_table(systems: tuple[str, ...], figures: list[Figure], report: Report) -> str:
+    peers = systems[1:]
+    absent = [KAFKA] if KAFKA in report.left_out and KAFKA not in systems and peers else []
+    noted = any(figure.note for figure in figures)
+    head = ["workload", "unit", *systems, *absent, *(f"to {peer}" for peer in peers), *(["note"] if noted else [])]
+    rows = []
+    for figure in figures:
+        medians = [short(figure.median(system)) for system in systems]
+        ratios = [str(figure.ratio(peer) or "") for peer in peers]
+        note = [figure.note] if noted else []
+        rows.append([figure.workload, figure.unit, *medians, *("not run" for _ in absent), *ratios, *note])
+    return table(head, rows)

@@ -1,0 +1,52 @@
+"""What each figure is held against, and for a target that is missed the reason that was found.
+
+A target belongs to a goal; a figure names its goal. The reasons are kept by hand: whoever finds out why a ratio is
+what it is writes it here, and the report shows it beside the miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.report import KAFKA, NULL_BROKER, RAW_REDIS
+
+SPARK_KAFKA = "Spark's Kafka connector"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The ratio of Headrace's figure to another's that we want, at least or at most."""
+
+    goal: str
+    text: str
+    against: str
+    bound: Literal["at least", "at most"]
+    ratio: float
+    reason: str = ""
+
+    def is_met(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.bound == "at least" else ratio <= self.ratio
+
+    def badness(self, ratio: float) -> float:
+        """Above 1 it is missed, the more the worse."""
+        if self.bound == "at most":
+            return ratio / self.ratio
+        return self.ratio / ratio if ratio else float("inf")
+
+
+TARGETS = (
+    Target("produce", "produce 100 B and 1 KB, batched", KAFKA, "at least", 1.0),
+    Target("produce", "produce 100 B and 1 KB, batched", NULL_BROKER, "at least", 0.8),
+    Target("produce CPU", "produce: broker CPU a MB", RAW_REDIS, "at most", 2.0),
+    Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0),
+    Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8),
+    Target("latency", "end-to-end p99 at 5,000 records a second", KAFKA, "at most", 0.7),
+    Target("small producers", "100 producers with linger 0", KAFKA, "at least", 1.0),
+    Target(
+        "group", "group of 200: form, and re-form after a leave, beyond the configured delay", KAFKA, "at most", 0.5
+    ),
+    Target("start", "start to ready", KAFKA, "at most", 0.2),
+    Target("memory", "memory idle and loaded: broker plus store, less the dataset", KAFKA, "at most", 0.4),
+    Target("archive", "archive 100 B JSON-like records to a Delta table", SPARK_KAFKA, "at least", 1.5),
+)
