@@ -54,8 +54,14 @@ class Partition(AnyPartition):
         self.producers = Producers()
         self.tail.clear()
 
-    async def look(self) -> None:
-        await recovery.look(self)
+    async def load(self) -> None:
+        await recovery.load(self)
+
+    async def recover(self) -> None:
+        await recovery.recover(self)
+
+    async def catch_up(self) -> None:
+        await recovery.catch_up(self)
 
     # -- taking in entries --------------------------------------------------------------------------------------
 

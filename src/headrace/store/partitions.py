@@ -9,8 +9,9 @@ The formats say what a look is, how records are read, and how old ones go: `part
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.store.catalogue import Topic
@@ -25,6 +26,9 @@ from headrace.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from headrace.store.appending import Appender
     from headrace.store.store import Store
+
+_UNSEEN = -1
+"""The timeline of no server."""
 
 
 class AnyPartition(ABC):
@@ -125,9 +129,48 @@ class AnyPartition(ABC):
         if self._doubts == doubts:
             self._confirmed_generation, self._confirmed_term = generation, term
 
-    @abstractmethod
     async def look(self) -> None:
-        """Brings what is known up to what is in the store, and the store up to what was promised."""
+        """Brings what is known up to what is in the store, and the store up to what was promised.
+
+        If the server is another one than before (a restart, a fail-over), the store may have gone back in time.
+        """
+        timeline = self.store.link.timeline
+        await self.store.catalogue.settle()
+        if not self.is_loaded:
+            await self.load()
+        elif self.seen_timeline != timeline:
+            await self.recover()
+        self.is_loaded, self.seen_timeline = True, timeline
+        await self.catch_up()
+
+    @abstractmethod
+    async def load(self) -> None:
+        """The first look: reads what the store knows of the partition."""
+
+    @abstractmethod
+    async def recover(self) -> None:
+        """Compares another server's log with what was acknowledged, and appends again what is missing."""
+
+    @abstractmethod
+    async def catch_up(self) -> None:
+        """Takes in what somebody else appended, or what we did without learning of it."""
+
+    @contextlib.asynccontextmanager
+    async def remaking(self) -> AsyncIterator[None]:
+        """The log is not there. If the topic is, the store evicted or lost it: it is made again behind its old end.
+
+        Should something come between, the next look goes on with restoring.
+        """
+        timeline, self.seen_timeline = self.seen_timeline, _UNSEEN
+        await self.make_again(self.end)
+        yield
+        self.seen_timeline = timeline
+
+    async def make_again(self, end: int) -> None:
+        """Makes the keys that are missing; PartitionGone if the topic is not there any more."""
+        if not await self.store.catalogue.remake_partition(self.topic, self.number, end):
+            self.vanish()
+            raise PartitionGone(repr(self))
 
     def check_there(self, reply: int) -> None:
         """Raises PartitionGone if a script found that the partition is not there."""

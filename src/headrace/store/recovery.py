@@ -1,8 +1,8 @@
-"""Finding out what is in the store, and making good what it lost.
+"""Finding out what is in the store, and making good what it lost: the parts of a partition's look.
 
-`look` is what a partition does at its first use and after every sign of trouble. If the server is another one than
-before (a restart, a fail-over), the store may have gone back in time: entries that were acknowledged and are missing
-are appended again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap (`losses.py`).
+If the server is another one than before, the store may have gone back in time: entries that were acknowledged and are
+missing are appended again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap
+(`losses.py`).
 """
 
 from __future__ import annotations
@@ -27,25 +27,12 @@ _LOST_END_MARGIN = 1_000_000
 _MOST_RECORDS_PER_MS = 1000
 """No partition takes more: bounds the end of a log that left no trace at all."""
 _READ_COUNT = 16
-_UNSEEN = -1
-
-
-async def look(partition: Partition) -> None:
-    """Brings what is known of a partition up to what is in the store, and the store up to what was promised."""
-    timeline = partition.store.link.timeline
-    await partition.store.catalogue.settle()
-    if not partition.is_loaded:
-        await _load(partition)
-    elif partition.seen_timeline != timeline:
-        await _after_another_server(partition)
-    partition.is_loaded, partition.seen_timeline = True, timeline
-    await _catch_up(partition)
 
 
 # -- the first look -------------------------------------------------------------------------------------------------
 
 
-async def _load(partition: Partition) -> None:
+async def load(partition: Partition) -> None:
     """Reads what the store knows of a partition: meta, index, producers, and the log behind the last of them."""
     partition.forget()
     link, keys = partition.store.link, partition.keys
@@ -64,8 +51,8 @@ async def _load(partition: Partition) -> None:
         partition.end = _lost_end(partition, covered, meta.is_there)
         await _rebuild(partition)
         return
-    if not has_index and not await partition.store.catalogue.remake_partition(partition.topic, partition.number, 0):
-        _gone(partition)
+    if not has_index:
+        await partition.make_again(0)
     await _read_on(partition, covered)
     partition.end = max(partition.end, partition.log_start, covered)
     partition.snapshot_size_bytes = partition.index.size_bytes
@@ -101,7 +88,7 @@ def _lost_end(partition: Partition, covered: int, has_meta: bool) -> int:
 # -- every other look -----------------------------------------------------------------------------------------------
 
 
-async def _catch_up(partition: Partition) -> None:
+async def catch_up(partition: Partition) -> None:
     """Takes in what somebody else appended, or what we did without learning of it."""
     link, keys = partition.store.link, partition.keys
     end = partition.end
@@ -159,7 +146,7 @@ def _take_in(partition: Partition, row: Any) -> None:
 # -- another server -------------------------------------------------------------------------------------------------
 
 
-async def _after_another_server(partition: Partition) -> None:
+async def recover(partition: Partition) -> None:
     """Compares the last entry with what was acknowledged before; appends again what is missing."""
     link, keys = partition.store.link, partition.keys
     exists, newest = await link.pipeline(("EXISTS", keys.log), ("XREVRANGE", keys.log, "+", "-", "COUNT", 1))
@@ -198,7 +185,7 @@ async def _take_other_history(partition: Partition, ours: Entry) -> None:
     """Another writer reused offsets that were given out: the store's history is the truth now, and read again."""
     log.error("the store has another history than was acknowledged", extra={"partition": repr(partition)})
     await record_gap(partition, ours.base, partition.end)
-    await _load(partition)
+    await load(partition)
     await _raise_last_id(partition)
 
 
@@ -264,19 +251,10 @@ async def _raise_last_id(partition: Partition) -> None:
 
 
 async def _rebuild(partition: Partition) -> None:
-    """The stream is not there. If the topic is, the store evicted or lost it: it is made again behind its old end."""
-    catalogue, timeline = partition.store.catalogue, partition.seen_timeline
-    partition.seen_timeline = _UNSEEN  # should something come between, the next look goes on with restoring
-    if not await catalogue.remake_partition(partition.topic, partition.number, partition.end):
-        _gone(partition)
-    first = partition.tail.first.base if partition.tail.first else partition.end
-    lost_from = partition.log_start
-    await _restore(partition, NO_OFFSET, min(lost_from, first))
-    partition.log_start = max(lost_from, first)
-    await _restore_side_keys(partition)
-    partition.seen_timeline = timeline
-
-
-def _gone(partition: Partition) -> None:
-    partition.vanish()
-    raise PartitionGone(repr(partition))
+    """Makes the stream again, and in it what the cache has."""
+    async with partition.remaking():
+        first = partition.tail.first.base if partition.tail.first else partition.end
+        lost_from = partition.log_start
+        await _restore(partition, NO_OFFSET, min(lost_from, first))
+        partition.log_start = max(lost_from, first)
+        await _restore_side_keys(partition)

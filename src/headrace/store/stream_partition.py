@@ -17,10 +17,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.store import stream_recovery, stream_trim
+from headrace.store import stream_look, stream_recovery, stream_trim
 from headrace.store.appending import Pending
 from headrace.store.catalogue import Topic
 from headrace.store.entries import Entry, Taken, take
+from headrace.store.errors import PartitionGone, RedisError
 from headrace.store.formats import StreamSettings, stream_settings
 from headrace.store.index import Index, Point
 from headrace.store.partitions import AnyPartition
@@ -91,12 +92,28 @@ class StreamPartition(AnyPartition):
             if self.is_in_step:
                 return
 
-    async def look(self) -> None:
-        await stream_recovery.look(self)
+    async def load(self) -> None:
+        await stream_look.load(self)
+
+    async def recover(self) -> None:
+        await stream_recovery.recover(self)
+
+    async def catch_up(self) -> None:
+        await stream_look.catch_up(self)
 
     async def go_behind_last_id(self) -> None:
         """Leaves ids behind that the server refuses although nothing has them."""
-        await stream_recovery.go_behind_last_id(self)
+        await stream_look.go_behind_last_id(self)
+
+    async def info(self) -> dict[bytes, Any]:
+        """What the server says of the stream; PartitionGone if there is none."""
+        try:
+            reply = await self.store.link.call("XINFO", "STREAM", self.keys.log)
+        except RedisError as error:
+            if "no such key" in str(error):
+                raise PartitionGone(repr(self)) from None
+            raise
+        return dict(zip(reply[::2], reply[1::2], strict=True))
 
     def watch(self, watcher: Callable[[AnyPartition], None]) -> None:
         super().watch(watcher)
@@ -268,7 +285,7 @@ class StreamPartition(AnyPartition):
 
     async def mirror_position(self, offset: int) -> tuple[str, int]:
         await self.confirm()
-        info, before = await asyncio.gather(stream_recovery.stream_info(self), self.last_before(offset))
+        info, before = await asyncio.gather(self.info(), self.last_before(offset))
         added = int(info.get(b"entries-added", 0))
         if before is None or offset >= self.end:
             return (str(self.ids.last), added) if before is not None else ("0-0", max(added - int(info[b"length"]), 0))
