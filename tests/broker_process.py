@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from signal import Signals
 
-from headrace.store.embedded_options import find_binary
+from tests.server_binary import server_binary
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
@@ -141,7 +141,7 @@ class RedisProcess:
     def start(self) -> RedisProcess:
         """Starts it and returns once it answers."""
         command = [
-            str(find_binary()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory),
+            str(server_binary()), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory),
             "--appendonly", "yes", "--appendfsync", self._durability, "--save", "", "--logfile", "server.log",
         ]  # fmt: skip
         self._process = subprocess.Popen(command)

@@ -14,7 +14,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace.store.embedded_options import find_binary
+from tests.server_binary import server_binary
 
 _START_TIMEOUT_S = 20.0
 
@@ -45,7 +45,7 @@ class Valkey:
         return self._process.pid
 
     def start(self, *, wait: bool = True) -> Valkey:
-        line = [str(find_binary()), "--port", "0", "--unixsocket", self.socket, "--dir", str(self._data)]
+        line = [str(server_binary()), "--port", "0", "--unixsocket", self.socket, "--dir", str(self._data)]
         line += [word for name, value in self._options.items() for word in (f"--{name}", str(value))]
         self._process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _START_TIMEOUT_S
