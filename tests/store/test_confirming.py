@@ -19,8 +19,9 @@ from tests.store.servers import Valkey
 
 @pytest.fixture
 async def partition(proxy: Proxy, open_store: OpenStore) -> Partition:
-    """Partition 0 of `orders`, reached through the proxy."""
+    """Partition 0 of `orders`, reached through the proxy by a node that hears no announcement: they may be lost."""
     store = await open_store(url=f"unix://{proxy.path}")
+    await store.announcements.close()
     partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     await produce(partition, b"a", producer=7, sequence=0)
     return partition
@@ -108,6 +109,7 @@ async def test_those_who_wait_share_one_look(valkey: Valkey, partition: Partitio
 
 async def test_a_lease_that_ran_out_is_a_sign_of_trouble(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(node_lease_ms=60_000)
+    await store.announcements.close()
     partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     other = await same_partition(await open_store(), partition)
     await store.nodes.refresh()

@@ -366,7 +366,6 @@ async def test_appends_of_another_node_wake_whoever_waits(either: AnyPartition, 
     others_store = await open_store()
     other = await on(others_store, either)
     await either.store.nodes.renew()
-    await either.store.announcements.keep_up()
     woken = asyncio.Event()
     either.watch(lambda _: woken.set())
     await others_store.nodes.renew()

@@ -97,8 +97,9 @@ class Store:
             self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
             await self.nodes.claim()
             await self.catalogue.load()
-            await self.announcements.keep_up()
+            await self.announcements.start()
         except BaseException:
+            await self.announcements.close()
             await self.link.close()
             await self.reads.close()
             raise
@@ -116,6 +117,7 @@ class Store:
                 async with asyncio.timeout(5):
                     await asyncio.gather(*(self._leave(partition) for partition in partitions))
                     await self.nodes.release()
+                    await self.announcements.nodes_changed()
         except (StoreError, TimeoutError) as error:
             log.warning("the store was left without a farewell", extra={"why": str(error)})
         await self.announcements.close()
@@ -227,7 +229,6 @@ class Store:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             try:
                 await self.nodes.renew()
-                await self.announcements.keep_up()
                 await self.catalogue.refresh()
                 await self._look_at_memory()
                 if self._restored_timeline != self.link.timeline and not self._is_restoring:
