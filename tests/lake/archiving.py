@@ -1,4 +1,4 @@
-"""What tests of the archive share: running it, reading its tables with delta-rs, and what the topic holds."""
+"""What tests of the archive share: running it, where its tables are, and what the topic holds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from headrace.client import Cluster, Reader
 from headrace.client.admin import EARLIEST, Admin
 from headrace.lake.archive import Archive, Settings, Step
 from headrace.lake.folders import folder_of
+from tests.lake.other_reader import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Row = tuple[int, int, bytes | None]
 
 
 def archive_once(
@@ -36,13 +33,6 @@ def archive_once(
         archive = Archive(spark, cluster, settings, say=said.append, at_step=at_step)
         archive.run_once()
     return archive, said
-
-
-def rows_of(table: Path) -> list[Row]:
-    """Partition, offset and value of all rows of a table, as delta-rs and Arrow's own Parquet reader see them."""
-    read = DeltaTable(str(table)).to_pyarrow_table(columns=["partition", "offset", "value"])
-    columns = (read[name].to_pylist() for name in ("partition", "offset", "value"))
-    return sorted(zip(*columns, strict=True))
 
 
 def table_of(lake: Path, topic: str) -> Path:

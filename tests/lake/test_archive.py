@@ -22,8 +22,9 @@ from headrace.lake.table import FileAway, TableRefused, TopicTable
 from headrace.lake.verify import verify_lake
 from tests.broker_process import BrokerProcess
 from tests.conftest import StartBroker
-from tests.lake.archiving import archive_once, records_of, rows_of, table_of
+from tests.lake.archiving import archive_once, records_of, table_of
 from tests.lake.conftest import Topic
+from tests.lake.other_reader import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,9 @@ import pytest
 from headrace.lake.status import lake_status
 from headrace.lake.verify import verify_lake
 from tests.cli.conftest import COMMAND, environment, run_command
-from tests.lake.archiving import archive_once, records_of, rows_of, table_of
+from tests.lake.archiving import archive_once, records_of, table_of
 from tests.lake.conftest import Topic
+from tests.lake.other_reader import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
