@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.lake import record_kernels as kernels
+from headrace.lake.rows import HEADERS_TYPE
 from headrace.wire.batch import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, BatchTooLarge, InvalidBatch, check_crc
 from headrace.wire.compression import Buffer, DecompressionFailed, OutputTooLarge, decompress
 from headrace.wire.records import MAX_DECOMPRESSED_BYTES, decode_batch
@@ -29,7 +30,6 @@ ROWS_MAX = 128 * 1024
 
 OFFSET_MAX = (1 << 63) - 1
 
-HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.lake.decode import HEADERS_TYPE
-
+HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 TABLE_SCHEMA = pa.schema(
     [
         pa.field("partition", pa.int32(), nullable=False),

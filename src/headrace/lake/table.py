@@ -82,7 +82,7 @@ class TopicTable:
             self._delta = DeltaTable(str(path))
         except TableNotFoundError:
             raise TableRefused(f"There is no Delta table in {path}.") from None
-        self.identity, self._starts = _read_identity(path, self._delta)
+        self.identity, self._starts = read_identity(path, self._delta)
         self.coverage: dict[int, Coverage] = {}
         self.foreign: list[str] = []
         self._look()
@@ -161,7 +161,7 @@ class TopicTable:
     def _check_still_ours(self) -> None:
         """A topic that was deleted and made again has another table here by now."""
         try:
-            found, _ = _read_identity(self.path, DeltaTable(str(self.path)))
+            found, _ = read_identity(self.path, DeltaTable(str(self.path)))
         except TableNotFoundError:
             raise StaleArchive(f"The table in {self.path} is gone.") from None
         if found != self.identity:
@@ -213,7 +213,8 @@ def tables_in(lake: Path, topics: Sequence[str] = ()) -> list[TopicTable]:
     return [TopicTable(found.parent) for found in sorted(lake.glob("*/_delta_log"))]
 
 
-def _read_identity(path: Path, delta: DeltaTable) -> tuple[Identity, dict[int, int]]:
+def read_identity(path: Path, delta: DeltaTable) -> tuple[Identity, dict[int, int]]:
+    """Whose table it is and where its partitions began; refused if it is not one that Headrace reads."""
     properties = delta.metadata().configuration
     try:
         identity = Identity(properties[CLUSTER], properties[TOPIC], bytes.fromhex(properties[TOPIC_ID]))
