@@ -83,16 +83,20 @@ async def catch_up(partition: StreamPartition) -> None:
     link, keys, end = partition.store.link, partition.keys, partition.end
     count, until = _READ_COUNT_FIRST, None
     while True:
-        exists, facts, more, rows = await link.pipeline(
+        counted, counted_end = partition.index.entries, partition.end
+        exists, facts, more, rows, length = await link.pipeline(
             ("EXISTS", keys.log, keys.meta),
             ("HMGET", keys.meta, *losses.FIELDS),
             ("HMGET", keys.meta, "producers", partition.writer.field),
             ("XRANGE", keys.log, partition.ids.last.after, "+", "COUNT", count),
+            ("XLEN", keys.log),  # behind XRANGE: what comes between makes it too many, which harms nobody
         )
         if exists < 2:
             await rebuild(partition)
             break
         size = await _take_in(partition, rows, cache=True)
+        if len(rows) < count:
+            partition.count_removed(counted - (length - len(rows)), counted_end)
         if len(rows) < count or (until is not None and partition.ids.last >= until):
             losses.adopt(partition, losses.parse(facts))
             partition.end = max(partition.end, partition.floor)

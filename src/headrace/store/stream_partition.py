@@ -25,6 +25,7 @@ from headrace.store.errors import PartitionGone, RedisError
 from headrace.store.formats import StreamSettings, stream_settings
 from headrace.store.index import Index, Point
 from headrace.store.partitions import AnyPartition
+from headrace.store.redis import RedisLink
 from headrace.store.stream_ids import Reading, StreamId, StreamIds, parse_id
 from headrace.store.stream_producers import StreamProducers
 from headrace.store.stream_records import batches_of, entry_bytes, id_time, record_of
@@ -67,6 +68,7 @@ class StreamPartition(AnyPartition):
         self.index = Index(self.store.options.index_interval_bytes)
         self.producers = StreamProducers()
         self.tail.clear()
+        self.count_anew()
 
     @property
     def settings(self) -> StreamSettings:
@@ -174,12 +176,28 @@ class StreamPartition(AnyPartition):
         where = (self.keys.index, "NOMKSTREAM", f"{point.offset}-1")
         self.store.post("XADD", *where, "p", point.value(), "i", str(entry))
 
+    def count_anew(self) -> None:
+        """How many of the counted entries are not in the stream any more has to be learnt again."""
+        self._removed: int | None = None
+        self._served_from = self.end
+
+    def count_removed(self, removed: int, end: int) -> None:
+        """Told how many of the entries that were counted up to an end are not in the stream.
+
+        If they have become more, compaction or somebody else removed some. Which ones nobody says, so what is cached
+        up to there serves nobody any more. It stays, for a store that goes back in time.
+        """
+        if self._removed is None:
+            self._removed = removed
+        elif removed > self._removed:
+            self._removed, self._served_from = removed, end
+
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken | None:
         if offset >= self.end:
             return Taken([], 0)
-        if not self.tail.holds(offset):
+        if offset < self._served_from or not self.tail.holds(offset):
             return None
         entries = list[bytes]()
         for entry in self.tail.since(offset):
@@ -213,9 +231,9 @@ class StreamPartition(AnyPartition):
             offset = offsets[-1] + 1
         return Taken([], 0)
 
-    async def rows_from(self, offset: int, count: int) -> list[Any]:
+    async def rows_from(self, offset: int, count: int, link: RedisLink | None = None) -> list[Any]:
         """Entries from an offset on, none behind the last known one."""
-        reads, key, last = self.store.reads, self.keys.log, str(self.ids.last)
+        reads, key, last = link or self.store.reads, self.keys.log, str(self.ids.last)
         run, start = self.ids.place(offset)
         if run is not None:
             within = await reads.call("XRANGE", key, str(run), f"{run.ms}", "COUNT", 1)

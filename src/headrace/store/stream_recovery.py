@@ -36,12 +36,15 @@ async def recover(partition: StreamPartition) -> None:
     if exists < 2:
         await rebuild(partition)
         return
-    generated = parse_id((await partition.info())[b"last-generated-id"])
+    info = await partition.info()
+    generated = parse_id(info[b"last-generated-id"])
+    was_removed = last in (generated, parse_id(info.get(b"max-deleted-entry-id", b"0-0")))
     # Entries go from the front, so if older ones are there and ours is not, it was lost rather than trimmed.
-    was_lost = not ours and (generated < last or bool(first and parse_id(first[0][0]) < last))
-    if was_lost and partition.end > partition.log_start:
+    is_missing = generated < last or bool(first and parse_id(first[0][0]) < last)
+    if not ours and is_missing and not was_removed and partition.end > partition.log_start:
         await _restore(partition, generated)
     await _restore_side_keys(partition)
+    partition.count_anew()
 
 
 async def _restore(partition: StreamPartition, generated: StreamId) -> None:
@@ -71,12 +74,17 @@ async def _restore(partition: StreamPartition, generated: StreamId) -> None:
 
 
 async def _missing(partition: StreamPartition) -> list[Entry]:
-    """The cached batches that are not in the stream, oldest first: all behind the newest one that is."""
+    """The cached batches that are not in the stream, oldest first: all behind the newest one that is.
+
+    Of that one at least one entry is left: compaction removes others of a batch, but not the newest of a stream.
+    """
     entries = list(partition.tail.since(0))
     for at in range(len(entries) - 1, -1, -1):
-        if (first := _first_id(entries[at])) is None:
-            continue
-        if await partition.store.link.call("XRANGE", partition.keys.log, str(first), str(first)):
+        entry = entries[at]
+        if not entry.data:
+            continue  # entries of Redis code that readers do not get
+        rows = await partition.rows_from(read_header(entry.data).base_offset, 1, partition.store.link)
+        if rows and partition.ids.offset_of(parse_id(rows[0][0])) < entry.end:
             return entries[at + 1 :]
     return entries
 
@@ -151,3 +159,4 @@ async def rebuild(partition: StreamPartition) -> None:
             await _restore(partition, generated)
             partition.log_start = max(partition.log_start, kept.base if kept and len(partition.tail) else partition.end)
         await _restore_side_keys(partition)
+    partition.count_anew()
