@@ -21,8 +21,8 @@ CONFLUENT = CLIENTS[0]
 
 @pytest.fixture
 def broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker that compacts often, and reads what is in Redis."""
-    return start_broker(retention_check_interval_ms=50, tail_cache_bytes=0)
+    """A broker that compacts often."""
+    return start_broker(retention_check_interval_ms=50)
 
 
 def updates(keys: int, rounds: int) -> list[Sent]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from headrace.store.store import Store
 from headrace.store.stream_compaction import compact_if_due
 from headrace.store.stream_compaction_state import CompactionPolicy
@@ -125,3 +127,37 @@ async def test_what_the_broker_and_redis_code_add_is_no_removal(valkey: Valkey, 
         add(valkey, partition, str(at + 2))
         await partition.confirm()
     assert await cached_from_the_start(partition) == [b"%d" % at for at in range(300)]
+
+
+async def test_retention_by_size_of_a_compacted_stream_counts_what_is_left(valkey: Valkey, store: Store) -> None:
+    partition = await open_stream(store, **{"cleanup.policy": "compact,delete"})
+    for at in range(200):
+        await produce_keyed(partition, (b"%d" % (at // 2), b"x" * 1000))
+    await partition.enforce_retention(-1, 150_000)
+    assert len(await all_of(partition)) == pytest.approx(150, abs=10)
+    assert await compact_if_due(partition, ALWAYS_DUE)
+    left = values(await all_of(partition))
+    assert len(left) < 80
+    await partition.enforce_retention(-1, 150_000)
+    assert values(await all_of(partition)) == left
+    partition.forget()
+    await partition.enforce_retention(-1, 150_000)
+    assert values(await all_of(partition)) == left
+    await partition.enforce_retention(-1, 50_000)
+    assert len(await all_of(partition)) == pytest.approx(50, abs=3)
+
+
+async def test_the_size_of_a_compacted_stream_is_not_measured_at_every_check(valkey: Valkey, store: Store) -> None:
+    partition = await open_stream(store, **{"cleanup.policy": "compact,delete"})
+    for at in range(60):
+        await produce_keyed(partition, (b"%d" % at, b"x" * 1000))
+    await partition.enforce_retention(-1, 50_000)
+    valkey.ask("CONFIG", "RESETSTAT")
+    for at in range(4):
+        await produce_keyed(partition, (b"%d" % at, b"x" * 1000))
+        await partition.enforce_retention(-1, 50_000)
+    assert valkey.command_counts().get("xrevrange", 0) == 0
+    for at in range(10):
+        await produce_keyed(partition, (b"%d" % at, b"x" * 1000))
+    await partition.enforce_retention(-1, 50_000)
+    assert len(await all_of(partition)) == pytest.approx(50, abs=3)

@@ -45,8 +45,8 @@ _ROWS = (
         name="cleanup.policy", type=_LIST, default="delete",
         meaning="`delete` removes old records by retention.ms and retention.bytes. A topic with `compact` needs a key "
         "on each record; in the format `stream` the last record of each key stays, and with `compact,delete` "
-        "retention.ms applies too, but not retention.bytes; in the format `log` it keeps everything, and retention "
-        "does not touch it. Empty keeps everything.",
+        "retention applies too; in the format `log` it keeps everything, and retention does not touch it. Empty keeps "
+        "everything.",
         has_effect=True, choices=("compact", "delete"), synonym="log.cleanup.policy"),
     TopicConfig(
         name="compression.gzip.level", type=_INT, default="-1",

@@ -78,10 +78,7 @@ def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy
         compaction=_compaction_policy(configs),
         allows_delete_records="delete" in cleanup,
         retention_ms=_stored_int(configs, "retention.ms", options.log_retention_ms),
-        # How large a compacted stream is does not follow from what was written to it.
-        retention_bytes=-1
-        if "compact" in cleanup
-        else _stored_int(configs, "retention.bytes", options.log_retention_bytes),
+        retention_bytes=_stored_int(configs, "retention.bytes", options.log_retention_bytes),
     )
 
 

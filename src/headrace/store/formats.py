@@ -17,6 +17,7 @@ MOST_SEQUENCE_BITS = 22
 """An id of today fits 63 bits with 22 bits of sequence, until 2039."""
 FOREIGN = "headrace.stream.foreign"
 FOREIGN_CHOICES = ("json", "skip")
+CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 
@@ -30,6 +31,8 @@ class StreamSettings(NamedTuple):
     """Whether a record's time is its id's; otherwise it is the producer's."""
     skips_foreign: bool
     """Whether entries with fields of their own are left out, rather than delivered as JSON."""
+    compacts: bool
+    """Whether only the last record of each key stays."""
 
 
 def is_stream(configs: Mapping[str, str]) -> bool:
@@ -48,4 +51,5 @@ def stream_settings(configs: Mapping[str, str]) -> StreamSettings:
         int(configs.get(SEQUENCE_BITS, DEFAULT_SEQUENCE_BITS)),
         configs.get(TIMESTAMP_TYPE, default_timestamp_type(configs)) == APPEND_TIME,
         configs.get(FOREIGN) == "skip",
+        "compact" in configs.get(CLEANUP_POLICY, "").split(","),
     )

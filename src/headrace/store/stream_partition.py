@@ -67,6 +67,7 @@ class StreamPartition(AnyPartition):
         self.ids = StreamIds(self.settings.bits)
         self.index = Index(self.store.options.index_interval_bytes)
         self.producers = StreamProducers()
+        self.measured: stream_trim.Measured | None = None
         self.tail.clear()
         self.count_anew()
 

@@ -2,20 +2,32 @@
 
 The log start is written before anything is removed, so a crash leaves too much, never an error that should be. It lies
 right behind the last entry removed. With LogAppendTime what is too old is told by the ids themselves; otherwise, and by
-size, by the index.
+size, by the index. How large a compacted stream is does not follow from what was written to it: there entries are added
+up from the newest one back, which is done again only after a tenth of what is kept was written.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.store.stream_ids import StreamId, parse_id
+from headrace.store.stream_records import entry_bytes
+from headrace.store.stream_walk import Pace, portions_back
 
 if TYPE_CHECKING:
     from headrace.store.stream_partition import StreamPartition
 
 log = logging.getLogger(__name__)
+
+_SLACK_SHARE = 10
+
+
+class Measured(NamedTuple):
+    """How large a compacted stream was when so much had been written to it: it has grown by no more than was since."""
+
+    live_bytes: int
+    written_bytes: int
 
 
 async def delete_before(partition: StreamPartition, offset: int) -> None:
@@ -70,9 +82,30 @@ async def _expired_start(partition: StreamPartition, retention_ms: int, retentio
             start = max(start, partition.end)
         elif (expired := index.expired_by_time(cutoff_ms)) is not None:
             start = max(start, await _behind_last_before(partition, expired))
-    if retention_bytes >= 0 and (expired := index.expired_by_size(retention_bytes)) is not None:
-        start = max(start, await _behind_last_before(partition, expired))
+    if retention_bytes >= 0:
+        is_compacted = partition.settings.compacts
+        expired = await _measure(partition, retention_bytes) if is_compacted else index.expired_by_size(retention_bytes)
+        if expired is not None:
+            start = max(start, await _behind_last_before(partition, expired))
     return min(start, partition.end)
+
+
+async def _measure(partition: StreamPartition, keep_bytes: int) -> int | None:
+    """The highest offset from which on at least so many bytes remain; None if less is there, or not much more."""
+    written_bytes = partition.index.size_bytes
+    before = partition.measured
+    at_most = partition.size_bytes if before is None else before.live_bytes + written_bytes - before.written_bytes
+    if at_most <= keep_bytes + keep_bytes // _SLACK_SHARE:
+        return None
+    live_bytes = 0
+    async for rows in portions_back(partition.store.reads, partition.keys.log, pace=Pace()):
+        for row in rows:
+            live_bytes += entry_bytes(row[1])
+            if live_bytes >= keep_bytes:
+                partition.measured = Measured(live_bytes, written_bytes)
+                return partition.ids.offset_of(parse_id(row[0]))
+    partition.measured = Measured(live_bytes, written_bytes)
+    return None
 
 
 async def _behind_last_until(partition: StreamPartition, bound: StreamId) -> int:

@@ -41,14 +41,27 @@ async def portions(
     reads: RedisLink, key: str, *, after: str, upto: str, pace: Pace
 ) -> AsyncIterator[list[tuple[bytes, list[bytes]]]]:
     """The entries behind one id up to another, in portions; whoever takes one does its work before the rest."""
+    async for rows in _walk(reads, "XRANGE", key, f"({after}", upto, pace):
+        yield rows
+
+
+async def portions_back(reads: RedisLink, key: str, *, pace: Pace) -> AsyncIterator[list[tuple[bytes, list[bytes]]]]:
+    """All entries from the newest one back, in portions."""
+    async for rows in _walk(reads, "XREVRANGE", key, "+", "-", pace):
+        yield rows
+
+
+async def _walk(
+    reads: RedisLink, command: str, key: str, begin: str, end: str, pace: Pace
+) -> AsyncIterator[list[tuple[bytes, list[bytes]]]]:
     count = min(_FIRST_COUNT, pace.entries)
     while True:
-        rows: list[Any] = await reads.call("XRANGE", key, f"({after}", upto, "COUNT", count)
+        rows: list[Any] = await reads.call(command, key, begin, end, "COUNT", count)
         if rows:
             yield rows
         if len(rows) < count:
             return
-        after = rows[-1][0].decode()
+        begin = f"({rows[-1][0].decode()}"
         size_bytes = sum(entry_bytes(fields) for _, fields in rows)
         count = min(count * _GROWTH, pace.entries, max(1, count * pace.size_bytes // max(size_bytes, 1)))
         await pace.rest()
