@@ -17,6 +17,7 @@ from bench.report import Report
 
 HERE = Path(__file__).parent
 PARTS = {
+    "throughput": "produce, consume from the start and at the tail",
     "startup": "start to ready, and the memory of an idle broker",
     "scaling": "cost of an operation as the log and the topics grow",
 }

@@ -83,6 +83,16 @@ def _go(name: str) -> Client:
     )
 
 
+KAFKA_TOOLS = Client(
+    name="kafka-tools",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "kafka_tools" / "pom.xml",),
+    fetch=(COPY_JARS,),
+    run=(sys.executable, "-m", "interop.kafka_tools"),
+)
+KAFKA_JARS = KAFKA_TOOLS.work_dir / "jars"
+"""Apache Kafka itself, its tools included, once they are fetched."""
+
 CLIENTS = (
     Client(
         name="java",
@@ -93,13 +103,7 @@ CLIENTS = (
         build=(("sh", "-c", "javac -Xlint:all -Werror -d classes -cp 'jars/*' $(find src -name '*.java')"),),
         run=(*JVM, "-cp", "classes:jars/*", "headrace.interop.Main"),
     ),
-    Client(
-        name="kafka-tools",
-        tools=(JAVA, MAVEN),
-        manifests=(HERE / "kafka_tools" / "pom.xml",),
-        fetch=(COPY_JARS,),
-        run=(sys.executable, "-m", "interop.kafka_tools"),
-    ),
+    KAFKA_TOOLS,
     Client(
         name="kafkajs",
         tools=(Tool("node", "Node.js 18 or later"), Tool("npm", "Node.js 18 or later")),

@@ -56,7 +56,7 @@ def run_client(client: Client) -> Row:
     CACHE.mkdir(exist_ok=True)
     log_path.write_text("")
     try:
-        _prepare(client, log_path)
+        prepare(client, log_path)
         return _run(client, log_path)
     except Missing as why:
         return Row(client.name, "-", missing=str(why))
@@ -64,7 +64,8 @@ def run_client(client: Client) -> Row:
         return Row(client.name, "-", failures=(str(why),))
 
 
-def _prepare(client: Client, log_path: Path) -> None:
+def prepare(client: Client, log_path: Path) -> None:
+    """Makes sure that a client's tools and packages are there; raises Missing or Broken."""
     for tool in client.tools:
         _provide(tool, log_path)
     if not _is_fetched(client):

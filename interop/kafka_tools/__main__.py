@@ -7,12 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from interop.clients import CACHE, JVM
+from interop.clients import JVM, KAFKA_JARS
 from interop.report import Checks, expect, expect_in
 
 LIMIT_S = 60
 ADDRESS = sys.argv[1]
-JARS = CACHE / "kafka-tools" / "jars"
 TOOLS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
@@ -32,7 +31,7 @@ TOOLS = {
 def tool(name: str, *options: str, given: str = "") -> str:
     """What a tool prints; its name is that of its shell script in Kafka's bin folder."""
     done = subprocess.run(
-        (*JVM, "-cp", f"{JARS}/*", TOOLS[name], "--bootstrap-server", ADDRESS, *options),
+        (*JVM, "-cp", f"{KAFKA_JARS}/*", TOOLS[name], "--bootstrap-server", ADDRESS, *options),
         input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     sys.stderr.write(f"--- {name} {' '.join(options)}\n{done.stdout}{done.stderr}")
@@ -128,7 +127,7 @@ def performance() -> None:
 
 
 def main() -> None:
-    (jar,) = JARS.glob("kafka-tools-[0-9]*.jar")
+    (jar,) = KAFKA_JARS.glob("kafka-tools-[0-9]*.jar")
     checks = Checks(jar.stem.removeprefix("kafka-tools-"))
     checks.check("kafka-topics", topics)
     checks.check("kafka-configs", configs)

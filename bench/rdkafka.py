@@ -1,0 +1,145 @@
+"""Load from librdkafka (confluent-kafka), as a process of its own, so that its CPU is told apart from ours.
+
+`python -m bench.rdkafka '<job as JSON>'` prints what it found as JSON. Settings are the library's own, but for the two
+that are said here: a consumer may hold more records in advance than it does by default, because at its limit it
+pauses for a second (fetch.queue.backoff.ms) however fast it is emptied, and then the pause is all that is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+from bench.payloads import values
+from bench.systems import run_python
+
+_READ_AHEAD = {"queued.min.messages": 5_000_000, "queued.max.messages.kbytes": 1 << 20, "fetch.queue.backoff.ms": 5}
+_AT_ONCE = 10_000
+_PATIENCE_S = 60.0
+_SETTLE_S = 0.3
+"""Long enough for a consumer to have asked for records of an empty topic."""
+
+
+class Job(msgspec.Struct):
+    """What to do: `produce`, `consume` or `tail` so many records."""
+
+    kind: str
+    address: str
+    topic: str
+    records: int
+    size_bytes: int
+    partitions: int = 1
+    config: dict[str, Any] = {}
+
+
+class Done(msgspec.Struct):
+    """What was done."""
+
+    records: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+def run_job(job: Job) -> Done:
+    """Does a job in a process of its own."""
+    return msgspec.json.decode(run_python("bench.rdkafka", msgspec.json.encode(job).decode()), type=Done)
+
+
+def produce(job: Job) -> Done:
+    """Sends records as fast as they are taken, until the last is acknowledged."""
+    failures: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": job.address,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: failures.append(str(error)),
+        }
+        | job.config
+    )
+    producer.list_topics(job.topic, timeout=_PATIENCE_S)
+    pool = values(job.size_bytes)
+    began, cpu = time.perf_counter(), time.process_time()
+    send, distinct, topic = producer.produce, len(pool), job.topic
+    for number in range(job.records):
+        try:
+            send(topic, pool[number % distinct])
+        except BufferError:
+            producer.poll(0.01)
+            while len(producer) > _AT_ONCE:
+                producer.poll(0.001)
+            send(topic, pool[number % distinct])
+    left = producer.flush(_PATIENCE_S)
+    done = Done(job.records, time.perf_counter() - began, time.process_time() - cpu)
+    if left or failures:
+        raise RuntimeError(f"{left} records were not acknowledged, {len(failures)} refused: {failures[:1]}")
+    return done
+
+
+def consume(job: Job) -> Done:
+    """Reads a topic from its start until it has that many records; connected and informed before the clock starts."""
+    consumer = _consumer(job)
+    began, cpu = time.perf_counter(), time.process_time()
+    _assign(consumer, job)
+    seen = _read(consumer, job.records)
+    return _done(consumer, seen, began, cpu)
+
+
+def tail(job: Job) -> Done:
+    """Reads an empty topic as it is filled; the clock starts with the first records."""
+    consumer = _consumer(job)
+    _assign(consumer, job)
+    consumer.consume(1, timeout=_SETTLE_S)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    first = _read(consumer, 1)
+    began, cpu = time.perf_counter(), time.process_time()
+    seen = _read(consumer, job.records - first)
+    return _done(consumer, seen, began, cpu)
+
+
+def _consumer(job: Job) -> Consumer:
+    settings = {"bootstrap.servers": job.address, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer(settings | _READ_AHEAD | job.config)
+    consumer.list_topics(job.topic, timeout=_PATIENCE_S)
+    return consumer
+
+
+def _assign(consumer: Consumer, job: Job) -> None:
+    consumer.assign([TopicPartition(job.topic, number, OFFSET_BEGINNING) for number in range(job.partitions)])
+
+
+def _read(consumer: Consumer, count: int) -> int:
+    seen = 0
+    while seen < count:
+        found = consumer.consume(min(_AT_ONCE, count - seen), timeout=_PATIENCE_S)
+        if not found:
+            raise RuntimeError(f"only {seen} of {count} records came")
+        if found[0].error():
+            raise KafkaException(found[0].error())
+        seen += len(found)
+    return seen
+
+
+def _done(consumer: Consumer, seen: int, began: float, cpu: float) -> Done:
+    done = Done(seen, time.perf_counter() - began, time.process_time() - cpu)
+    consumer.close()
+    return done
+
+
+def main() -> None:
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    done = {"produce": produce, "consume": consume, "tail": tail}[job.kind](job)
+    print(json.dumps(msgspec.to_builtins(done)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The systems under test, each started the same way and driven at an address; the turns that they take.
+
+Headrace runs as a user starts it, with its embedded Valkey and its default durability (`everysec`). The processes of a
+system are named, so that their CPU and memory can be read apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from tests.broker_process import BrokerProcess
+
+from bench import kafka
+from bench.processes import cpu_s
+from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
+from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
+
+T = TypeVar("T")
+ROOT = Path(__file__).parent.parent
+_MAXMEMORY_BYTES = 4 << 30
+
+
+class System(Protocol):
+    """A broker under test."""
+
+    name: str
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, as clients want it."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Its processes: what each is -> its id."""
+
+    def stop(self) -> None:
+        """Ends it."""
+
+
+class Headrace:
+    """`headrace serve` with its embedded Valkey."""
+
+    name = HEADRACE
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        settings = {"maxmemory_bytes": _MAXMEMORY_BYTES, "log_level": "warning"} | settings
+        self.process = BrokerProcess(folder / "headrace", **settings).start()
+
+    @property
+    def address(self) -> str:
+        return self.process.address
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {"broker": self.process.pid, "store": self.process.valkey_pid}
+
+    @property
+    def store_socket(self) -> str:
+        """Where the embedded server listens."""
+        found: str = json.loads((self.process.data_dir / "valkey.json").read_text())["socket"]
+        return found
+
+    def stop(self) -> None:
+        self.process.end()
+
+
+class Kafka:
+    """Apache Kafka with its default settings."""
+
+    name = KAFKA
+
+    def __init__(self, folder: Path) -> None:
+        self.node = kafka.KafkaNode(folder / "kafka")
+        self.node.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {"broker": self.node.pid}
+
+    def stop(self) -> None:
+        self.node.stop()
+
+
+class Null:
+    """The null broker."""
+
+    name = NULL_BROKER
+
+    def __init__(self) -> None:
+        self._process = start_python("bench.null_broker", stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        self.address = f"127.0.0.1:{int(self._process.stdout.readline())}"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {"broker": self._process.pid}
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def lineup(report: Report, *names: str) -> Iterator[list[System]]:
+    """Starts systems by name, Headrace first, and ends them; Kafka is left out where it cannot be had."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+        started: list[System] = []
+        for wanted in names:
+            if wanted == KAFKA and not has_kafka(report):
+                continue
+            system = _start(wanted, Path(name))
+            stack.callback(system.stop)
+            started.append(system)
+        yield started
+
+
+def _start(name: str, folder: Path) -> System:
+    if name == HEADRACE:
+        return Headrace(folder)
+    return Kafka(folder) if name == KAFKA else Null()
+
+
+def has_kafka(report: Report) -> bool:
+    """Whether Kafka can be run here; if not the report says why."""
+    if KAFKA not in report.left_out and (why := kafka.why_not()):
+        report.leave_out(KAFKA, why)
+    return KAFKA not in report.left_out
+
+
+def take_turns(systems: Sequence[System], repeats: int, measure: Callable[[System], T]) -> dict[str, list[T]]:
+    """Measures each system `repeats` times, one after the other, each round beginning with another one."""
+    found: dict[str, list[T]] = {system.name: [] for system in systems}
+    for repeat in range(repeats):
+        first = repeat % len(systems)
+        for system in [*systems[first:], *systems[:first]]:
+            found[system.name].append(measure(system))
+    return found
+
+
+@contextlib.contextmanager
+def topic(
+    system: System, name: str, partitions: int = 1, configs: dict[str, str | None] | None = None
+) -> Iterator[str]:
+    """A topic that is there for one measurement."""
+    with Cluster(system.address) as cluster:
+        Admin(cluster).create_topic(name, partitions, configs, replication_factor=1)
+        try:
+            yield name
+        finally:
+            Admin(cluster).delete_topic(name)
+
+
+class CpuMeter:
+    """Seconds of CPU that processes use while a `with` block runs."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = pids
+        self.used_s: dict[str, float] = {}
+
+    def __enter__(self) -> CpuMeter:
+        self._before = {what: cpu_s(pid) for what, pid in self._pids.items()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.used_s = {what: cpu_s(pid) - self._before[what] for what, pid in self._pids.items()}
+
+
+def start_python(module: str, *arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
+    """A module of ours as a process of its own."""
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments], stdout=stdout, env=os.environ | {"PYTHONPATH": path}, text=True
+    )
+
+
+def run_python(module: str, *arguments: str, timeout_s: float = 300) -> str:
+    """What a module of ours prints; an error if it fails."""
+    process = start_python(module, *arguments, stdout=subprocess.PIPE)
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode:
+        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {process.returncode}")
+    return output
+
+
+def values_of(found: dict[str, list[T]], pick: Callable[[T], float], order: Iterable[str]) -> dict[str, list[float]]:
+    """One number of each measurement, by system, the subject first."""
+    return {name: [pick(one) for one in found[name]] for name in order if name in found}
