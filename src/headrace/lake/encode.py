@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.lake.rows import HEADERS_TYPE
 from headrace.wire.batch import HEADER_BYTES, LOG_APPEND_TIME, MAGIC, BatchHeader, crc_of, pack_header
 
 Int64s = NDArray[np.int64]
@@ -66,6 +67,13 @@ def encode(rows: pa.RecordBatch) -> list[EncodedBatch]:
         records = payload[ends[start] : ends[stop]]
         batches.append(_batch(offsets[start:stop], times[start:stop], int(types[start]), records))
     return batches
+
+
+def warm_up() -> None:
+    """Loads what the first call would load."""
+    columns = {"partition": [0], "offset": [0], "timestamp_ms": [0], "timestamp_type": [0], "key": [b""]}
+    rows = pa.table({**columns, "value": [b""], "headers": pa.nulls(1, HEADERS_TYPE)})
+    encode(rows.to_batches()[0])
 
 
 def _batch(offsets: Int64s, times: Int64s, timestamp_type: int, records: memoryview) -> EncodedBatch:

@@ -1,0 +1,156 @@
+"""Parquet files of a table, read a row group at a time.
+
+Rule kept here: nothing about a file is assumed. Its rows must be those that its name promises, of that partition, in
+that range, in rising order of offsets; what is not so is `ColdAway`, never records in another order. Opened files are
+kept, with their footers, so that the next row group of a file costs one read. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.cold_log import ColdAway
+from headrace.lake import encode as encoding
+from headrace.lake.encode import EncodedBatch, Int64s
+from headrace.lake.files import RangeFile
+
+OPEN_FILES = 64
+"""Files kept open; a consumer that reads forward needs two at a time."""
+
+
+class RowGroup(msgspec.Struct, frozen=True):
+    """A row group: its first and last offset, and its highest timestamp where the file says it."""
+
+    index: int
+    first: int
+    last: int
+    newest_ms: int | None
+
+
+class OpenFile(msgspec.Struct, frozen=True):
+    """A file with its footer."""
+
+    name: str
+    file: RangeFile
+    source: Any
+    metadata: pq.FileMetaData
+    groups: Sequence[RowGroup]
+
+    def read(self, group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
+        """The rows of a row group, checked; `columns` must have `offset`."""
+        with _readable(self.name):
+            parquet = pq.ParquetFile(self.source, metadata=self.metadata, page_checksum_verification=True)
+            rows = parquet.read_row_group(group.index, columns=list(columns), use_threads=False)
+            batches = rows.combine_chunks().to_batches()
+        if len(batches) != 1:
+            raise ColdAway(f"{self.name}: row group {group.index} has no rows, or more than fit one piece.")
+        offsets = batches[0].column("offset").to_numpy()
+        if offsets[0] != group.first or offsets[-1] != group.last or not (np.diff(offsets) > 0).all():
+            raise unordered(self.name)
+        if "partition" in columns and not pc.all(pc.equal(batches[0].column("partition"), self.file.partition)).as_py():
+            raise ColdAway(f"{self.name} has rows of another partition than its name says.")
+        return batches[0]
+
+    def encode(self, group: RowGroup, stop: int) -> list[EncodedBatch]:
+        """The rows of a row group below `stop` as batches."""
+        rows = self.read(group, encoding.COLUMNS)
+        if stop <= group.last:
+            rows = rows.slice(0, int(np.searchsorted(rows.column("offset").to_numpy(), stop)))
+        return encoding.encode(rows)
+
+    def times(self, group: RowGroup, first: int, stop: int) -> tuple[Int64s, Int64s]:
+        """Offsets and timestamps of a row group's rows in [first, stop)."""
+        rows = self.read(group, ["offset", "timestamp_ms"])
+        offsets, times = rows.column("offset").to_numpy(), rows.column("timestamp_ms").to_numpy()
+        begin, end = np.searchsorted(offsets, [first, stop])
+        return offsets[begin:end], times[begin:end]
+
+
+class ColdFiles:
+    """The files that were read last, open."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def open(self, table: Path, file: RangeFile) -> OpenFile:
+        """A file; FileNotFoundError if it is gone."""
+        name = str(table / file.path)
+        with self._lock:
+            if name in self._open:
+                self._open.move_to_end(name)
+                return self._open[name]
+        with _readable(name):
+            opened = _open(name, file)
+        with self._lock:
+            self._open[name] = opened
+            while len(self._open) > OPEN_FILES:
+                self._open.popitem(last=False)
+        return opened
+
+    def forget(self) -> None:
+        """Closes all: what was said about missing files may not hold any more."""
+        with self._lock:
+            self._open.clear()
+
+
+def _open(name: str, file: RangeFile) -> OpenFile:
+    source = pa.OSFile(name)
+    metadata = pq.read_metadata(source)
+    if metadata.num_rows != file.rows:
+        raise ColdAway(f"{name} has {metadata.num_rows} rows, not the {file.rows} of its name.")
+    groups, end = [], file.start
+    for index in range(metadata.num_row_groups):
+        group = _row_group(name, source, metadata, index)
+        if group.first < end or group.last < group.first:
+            raise unordered(name)
+        groups.append(group)
+        end = group.last + 1
+    if end > file.end:
+        raise unordered(name)
+    return OpenFile(name, file, source, metadata, groups)
+
+
+def _row_group(name: str, source: Any, metadata: pq.FileMetaData, index: int) -> RowGroup:
+    """A row group by its statistics, or, where there are none, by its rows."""
+    found: dict[str, Any] = {}
+    described = metadata.row_group(index)
+    for at in range(described.num_columns):
+        column = described.column(at)
+        if column.path_in_schema in ("offset", "timestamp_ms"):
+            found[column.path_in_schema] = column.statistics
+    bounds, times = found.get("offset"), found.get("timestamp_ms")
+    newest_ms = times.max if times is not None and times.has_min_max else None
+    if bounds is not None and bounds.has_min_max:
+        return RowGroup(index, bounds.min, bounds.max, newest_ms)
+    rows = pq.ParquetFile(source, metadata=metadata).read_row_group(index, columns=["offset"])
+    if rows.num_rows == 0:
+        raise unordered(name)
+    return RowGroup(index, pc.min(rows["offset"]).as_py(), pc.max(rows["offset"]).as_py(), newest_ms)
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Anything but a missing file, which a newer snapshot may not name any more, is the end of it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise ColdAway(f"{name} cannot be read: {error}") from None
+
+
+def unordered(name: str) -> ColdAway:
+    """The answer where a file is not what the archive writes."""
+    return ColdAway(f"{name} is not in the order of offsets, or has others than its name says.")

@@ -1,0 +1,232 @@
+"""Snapshots of topics' tables for reading cold records: which files are live, and what they stand for.
+
+Rule kept here: what is held is what live files cover, told by their names, of a table that belongs to this very topic
+of this very cluster. A snapshot may be some seconds old, because files never change and each record has but one
+place; who trims asks for a fresh one. Delta's incremental update does not see that a table was deleted or replaced,
+so a fresh snapshot is one of a table opened anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from headrace.cold_log import ColdAway, ColdPartition, Held
+from headrace.lake.files import RangeFile, coverage_by_partition, read_name
+from headrace.lake.folders import folder_of
+from headrace.lake.table import Identity, TableRefused, read_identity
+
+YOUNG_S = 2.0
+"""A snapshot this old is as good as one of now to whoever does not insist."""
+
+STALE_S = 10.0
+"""Readers go on with an older one, and have it renewed meanwhile."""
+
+
+class NothingHeld(Exception):
+    """There is no table of this topic, as a sentence that says what is there instead."""
+
+
+class PartitionFiles(msgspec.Struct, frozen=True):
+    """The live files of one partition, in the order of offsets."""
+
+    files: Sequence[RangeFile]
+    starts: Sequence[int]
+
+    def at(self, offset: int) -> int | None:
+        """The index of the file that covers an offset."""
+        index = bisect.bisect_right(self.starts, offset) - 1
+        return index if index >= 0 and offset < self.files[index].end else None
+
+    def held(self) -> Held:
+        """The last stretch without a break."""
+        first = len(self.files) - 1
+        while first and self.files[first - 1].end == self.files[first].start:
+            first -= 1
+        size_bytes = sum(file.size_bytes for file in self.files[first:])
+        return Held(self.files[first].start, self.files[-1].end, size_bytes)
+
+    def span(self, partition: ColdPartition, first: int, stop: int) -> Sequence[RangeFile]:
+        """The files that cover [first, stop) without a break, or `ColdAway`."""
+        if first >= stop:
+            return []
+        begin, end = self.at(first), self.at(stop - 1)
+        if begin is None or end is None:
+            raise lacks(partition, first if begin is None else stop - 1)
+        chosen = self.files[begin : end + 1]
+        for one, other in pairwise(chosen):
+            if one.end != other.start:
+                raise lacks(partition, one.end)
+        return chosen
+
+
+def lacks(partition: ColdPartition, offset: int) -> ColdAway:
+    """The answer where no live file covers an offset."""
+    return ColdAway(f"The table of {partition.topic} lacks offset {offset} of partition {partition.number}.")
+
+
+_NO_FILES = PartitionFiles([], [])
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The live files of a table, and the highest timestamp of each where Delta has it."""
+
+    identity: Identity
+    partitions: dict[int, PartitionFiles]
+    newest_ms: dict[str, int]
+    taken_s: float
+    foreign: str | None
+
+    def files(self, partition: ColdPartition) -> PartitionFiles:
+        return self.partitions.get(partition.number, _NO_FILES)
+
+    def why_nothing(self, partition: ColdPartition) -> str:
+        """Why a table of this topic holds nothing of a partition."""
+        if self.foreign:
+            return (
+                f"The table of {partition.topic} has files that the archive did not write, such as {self.foreign}, "
+                f"and none of partition {partition.number}: Delta's RESTORE takes it back to before."
+            )
+        return f"The table of {partition.topic} has nothing of partition {partition.number} yet."
+
+
+class ColdTables:
+    """The tables of a lake, opened when they are first asked for."""
+
+    def __init__(self, lake: Path, cluster_id: str, executor: Executor) -> None:
+        self._lake, self._cluster_id, self._executor = lake, cluster_id, executor
+        self._tables: dict[str, _Table] = {}
+        self._renewing: dict[str, asyncio.Task[None]] = {}
+
+    def path(self, topic: str) -> Path:
+        """Where a topic's table lies."""
+        return self._lake / folder_of(topic)
+
+    async def fresh(self, partition: ColdPartition) -> Snapshot:
+        """The table as it is now."""
+        began_s = time.monotonic()
+        return await self._snapshot(partition, _Table.open, lambda taken: taken.taken_s >= began_s)
+
+    async def young(self, partition: ColdPartition) -> Snapshot:
+        """The table as it was a moment ago."""
+        now_s = time.monotonic()
+        return await self._snapshot(partition, _Table.update, lambda taken: now_s - taken.taken_s < YOUNG_S)
+
+    async def any(self, partition: ColdPartition) -> Snapshot:
+        """The table as last seen, if it was seen at all."""
+        return await self._snapshot(partition, _Table.update, lambda taken: True)
+
+    async def _snapshot(
+        self, partition: ColdPartition, look: Callable[[_Table], Snapshot], good: Callable[[Snapshot], bool]
+    ) -> Snapshot:
+        table = self._tables.get(partition.topic)
+        if table is None:
+            table = self._tables[partition.topic] = _Table(self.path(partition.topic))
+        taken = table.taken
+        if taken is None or not good(taken):
+            async with table.lock:
+                taken = table.taken
+                if taken is None or not good(taken):
+                    taken = await asyncio.get_running_loop().run_in_executor(self._executor, look, table)
+        elif time.monotonic() - taken.taken_s > STALE_S and partition.topic not in self._renewing:
+            renewal = self._renewing[partition.topic] = asyncio.create_task(self._renew(partition))
+            renewal.add_done_callback(lambda _: self._renewing.pop(partition.topic))
+        return self._checked(taken, partition)
+
+    async def _renew(self, partition: ColdPartition) -> None:
+        with contextlib.suppress(ColdAway, NothingHeld):  # whoever needs it asks again and gets the reason
+            await self.young(partition)
+
+    def _checked(self, taken: Snapshot, partition: ColdPartition) -> Snapshot:
+        """A table of another topic or cluster holds nothing of this one."""
+        identity = taken.identity
+        if identity.cluster_id != self._cluster_id or identity.topic != partition.topic:
+            raise NothingHeld(
+                f"The table in {self.path(partition.topic)} is of topic {identity.topic} of cluster "
+                f"{identity.cluster_id}, not {partition.topic} of {self._cluster_id}."
+            )
+        if identity.topic_id != partition.topic_id:
+            raise NothingHeld(
+                f"The table in {self.path(partition.topic)} is of an earlier topic {partition.topic}, which was "
+                "deleted; the archive moves it aside when it comes to the new one."
+            )
+        return taken
+
+
+class _Table:
+    """One table: what was last seen of it. `open` and `update` block, and run one at a time under `lock`."""
+
+    def __init__(self, path: Path) -> None:
+        self.taken: Snapshot | None = None
+        self.lock = asyncio.Lock()
+        self._path = path
+        self._delta: DeltaTable | None = None
+        self._version = -1
+        self._known: dict[str, RangeFile | None] = {}
+
+    def open(self) -> Snapshot:
+        """Opens it anew, whatever was known of it."""
+        self._delta = None
+        return self.update()
+
+    def update(self) -> Snapshot:
+        """Looks at what was committed since."""
+        taken_s = time.monotonic()
+        try:
+            if self._delta is None:
+                self._delta = DeltaTable(str(self._path))
+                self.taken = self._list(self._delta, taken_s)
+            else:
+                self._delta.update_incremental()
+                if self.taken is not None and self._delta.version() == self._version:
+                    self.taken = msgspec.structs.replace(self.taken, taken_s=taken_s)
+                else:
+                    self.taken = self._list(self._delta, taken_s)
+            self._version = self._delta.version()
+            return self.taken
+        except TableNotFoundError:
+            self.taken = self._delta = None
+            raise NothingHeld(f"There is no table in {self._path}.") from None
+        except TableRefused as refused:
+            self.taken = self._delta = None
+            raise ColdAway(str(refused)) from None
+        except (DeltaError, OSError) as error:
+            # It may pass, and who reads from files that were live before may go on.
+            self._delta = None
+            raise ColdAway(f"The table in {self._path} cannot be read: {first_line(error)}") from None
+
+    def _list(self, delta: DeltaTable, taken_s: float) -> Snapshot:
+        identity, _ = read_identity(self._path, delta)
+        actions = pa.table(delta.get_add_actions(flatten=True))
+        paths, sizes = actions["path"].to_pylist(), actions["size_bytes"].to_pylist()
+        known, before = {}, self._known
+        for path, size in zip(paths, sizes, strict=True):
+            known[path] = before[path] if path in before else read_name(path, size)
+        self._known = known
+        newest = actions["max.timestamp_ms"].to_pylist() if "max.timestamp_ms" in actions.column_names else []
+        return Snapshot(
+            identity,
+            {
+                number: PartitionFiles(covered.files, [file.start for file in covered.files])
+                for number, covered in coverage_by_partition(file for file in known.values() if file).items()
+            },
+            {path: at_ms for path, at_ms in zip(paths, newest, strict=False) if at_ms is not None},
+            taken_s,
+            next((path for path, file in known.items() if file is None), None),
+        )
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without the backtrace that delta-rs adds."""
+    return (str(error) or type(error).__name__).splitlines()[0]
