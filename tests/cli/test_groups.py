@@ -13,7 +13,7 @@ import pytest
 from headrace.cli.group_view import ranges
 from tests.broker_process import BrokerProcess, wait_until
 from tests.cli.conftest import Ran, Run, run_command
-from tests.conftest import StartBroker
+from tests.conftest import StartBroker, StartRedis
 
 
 @pytest.fixture
@@ -63,6 +63,48 @@ def test_list_and_lag_show_the_group(run: Run, read: str, group: str) -> None:
     assert run("groups", "lag", group).table == [[group, read, "2", "9"]]
     assert [group, read, "2", "9"] in run("groups", "lag").table
     assert run("groups", "lag", "nobody").out == "nobody: nothing committed\n"
+
+
+def test_lag_of_a_stream_topic_is_told_in_records_too(run: Run, read: str, topic: str, group: str) -> None:
+    stream = f"{topic}-stream"
+    run("topics", "create", stream, "-p", 2, "-c", "headrace.format=stream")
+    for number in range(10):
+        if number == 4:
+            run("groups", "reset", group, "--topic", stream, "--to", "latest", "--execute")
+        run("produce", stream, number, "--partition", number % 2)
+    (found,) = run("groups", "describe", group, "--json").json
+    assert [(p["topic"], p["partition"], p["records"]) for p in found["positions"]] == [
+        (read, 0, 6),
+        (read, 1, 3),
+        (stream, 0, 3),
+        (stream, 1, 3),
+    ]
+    lags = {lag["topic"]: lag for lag in run("groups", "lag", group, "--json").json}
+    assert (lags[read]["lag"], lags[read]["records"]) == (9, 9)
+    assert lags[stream]["records"] == 6
+    assert lags[stream]["lag"] > 1000
+    assert [(row[1], row[-1]) for row in run("groups", "lag", group).table] == [(read, "9"), (stream, "6")]
+    page = run("groups", "describe", group).out
+    assert [line.split()[-2] for line in page.splitlines() if line.startswith(stream)] == ["3", "3"]
+
+
+def test_any_broker_may_be_asked_for_records_and_identity(
+    start_broker: StartBroker, start_redis: StartRedis, topic: str
+) -> None:
+    server = start_redis()
+    brokers = [start_broker(redis=server.url, node_id=number) for number in range(2)]
+    names = [f"group-{number}" for number in range(6)]
+    for arguments in (
+        ("topics", "create", topic, "-p", 1, "-c", "headrace.format=stream"),
+        ("produce", topic, "one"),
+        ("produce", topic, "two"),
+        *(("groups", "reset", name, "--topic", topic, "--to", "earliest", "--execute") for name in names),
+    ):
+        ran = run_command(*arguments, HEADRACE_BOOTSTRAP=brokers[0].address)
+        assert ran.code == 0, ran.err
+    for broker in brokers:
+        lags = run_command("groups", "lag", "--json", HEADRACE_BOOTSTRAP=broker.address).json
+        assert [(lag["group"], lag["records"]) for lag in lags] == [(name, 2) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +277,8 @@ def test_active_members_are_shown_and_keep_a_group_from_being_reset_or_deleted(m
     assert sorted(m["assignment"]["orders"] for m in found["members"]) == [[0], [1]]
     assert sorted(p["member"] for p in found["positions"]) == [1, 2]
     assert found["positions"][1] | {"member": 0} == {
-        "topic": "orders", "partition": 1, "position": None, "end": 2, "lag": None, "metadata": "", "member": 0,
+        "topic": "orders", "partition": 1, "position": None, "end": 2, "lag": None, "records": None, "metadata": "",
+        "member": 0,
     }  # fmt: skip
     page = run("groups", "describe", "billing").out
     assert found["id"] in page

@@ -9,23 +9,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from headrace.cli.where import latest
 from headrace.client import Admin, BrokerUnreachable, Cluster, Groups, UnsupportedApi
+from headrace.client.admin import GROUP
 from headrace.client.cluster import TopicPartition
 from headrace.client.groups import GroupInfo, Member
 from headrace.wire import codec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 
-GROUP = 32
-"""The kind of resource whose read-only configs hold a group's lasting identity."""
 ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
     "headrace.group.id",
     "headrace.group.locator",
     "headrace.group.generation",
 )
+"""Read-only configs of a group: what Kafka's own answers have no field for."""
+RECORDS_CONFIG = "headrace.group.records"
+"""Asked for by name, it is one config per topic of format `stream`."""
 CONSUMER = "consumer"
 
 
@@ -46,6 +49,8 @@ class PositionView(Struct, frozen=True):
     position: int | None
     end: int | None
     lag: int | None
+    records: int | None
+    """How many records that is: the lag itself, but in topics of format `stream`; None where it is not known."""
     metadata: str
     member: int | None
 
@@ -66,6 +71,11 @@ class GroupView(Struct, frozen=True):
         """Over all partitions; None where nothing was committed."""
         known = [p.lag for p in self.positions if p.lag is not None]
         return sum(known) if known else None
+
+    @property
+    def records(self) -> int | None:
+        """The same in records; None where that is not known of all."""
+        return None if self.lag is None else sum_records(self.positions)
 
 
 def view_group(cluster: Cluster, group: str) -> GroupView:
@@ -108,16 +118,19 @@ def view_positions(
     committed = Groups(cluster).offsets(group)
     partitions = sorted(committed.keys() | owners.keys())
     ends = latest(Admin(cluster), existing(cluster, partitions))
+    counted = _records(cluster, group) if committed else {}
     found = []
     for key in partitions:
         at, end = committed.get(key), ends.get(key)
+        lag = max(end - at.offset, 0) if at and end is not None else None
         found.append(
             PositionView(
                 topic=key[0],
                 partition=key[1],
                 position=at.offset if at else None,
                 end=end,
-                lag=max(end - at.offset, 0) if at and end is not None else None,
+                lag=lag,
+                records=_records_of(counted, key, lag),
                 metadata=at.metadata if at else "",
                 member=owners.get(key),
             )
@@ -165,6 +178,31 @@ def _assignment(content: bytes) -> dict[str, list[int]]:
     except codec.DecodeError:
         return {}
     return {found.topic: sorted(found.partitions) for found in decoded.assigned_partitions if found.partitions}
+
+
+def sum_records(positions: Collection[PositionView]) -> int | None:
+    """Over the partitions whose lag is known; None if the records of one of them are not."""
+    known = [p.records for p in positions if p.lag is not None]
+    return None if None in known else sum(records or 0 for records in known)
+
+
+def _records(cluster: Cluster, group: str) -> dict[str, dict[int, int | None]] | None:
+    """Topics whose lag is no number of records, and what that is per partition; None if the broker did not say."""
+    try:
+        entries = Admin(cluster).describe_configs(group, GROUP, [RECORDS_CONFIG])
+    except UnsupportedApi:
+        return {}
+    except KafkaError as error:
+        return {} if error.code is ErrorCode.INVALID_REQUEST else None  # other brokers have no such topics
+    named = [(entry.name.removeprefix(f"{RECORDS_CONFIG}."), entry.value or "{}") for entry in entries]
+    return {topic: msgspec.json.decode(value, type=dict[int, int | None]) for topic, value in named}
+
+
+def _records_of(counted: dict[str, dict[int, int | None]] | None, key: TopicPartition, lag: int | None) -> int | None:
+    if counted is None:
+        return None
+    topic = counted.get(key[0])
+    return lag if topic is None else topic.get(key[1])
 
 
 def _identity(cluster: Cluster, group: str) -> dict[str, str | None]:

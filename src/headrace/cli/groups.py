@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.group_reset import reset
-from headrace.cli.group_view import GroupView, PositionView, ranges, view_group, view_positions
-from headrace.cli.output import number, print_facts, print_json, print_table, text, word
+from headrace.cli.group_view import GroupView, PositionView, ranges, sum_records, view_group, view_positions
+from headrace.cli.output import Cell, number, print_facts, print_json, print_table, text, word
 from headrace.client import Cluster, Groups
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -79,6 +79,7 @@ def _show(view: GroupView) -> None:
         ("protocol", " / ".join(part for part in (view.protocol_type, view.protocol) if part)),
         ("members", str(len(view.members))),
         ("lag", view.lag),
+        ("records", view.records if view.records != view.lag else None),
     ]
     print_facts(view.group, facts)
     if view.members:
@@ -106,20 +107,28 @@ def _show_members(view: GroupView) -> None:
 
 def _show_positions(view: GroupView) -> None:
     clients = {m.number: f"#{m.number} {m.client_id}" for m in view.members}
+    shows_records = any(p.records != p.lag for p in view.positions)
     columns = [text("TOPIC"), number("PARTITION"), number("POSITION"), number("END"), number("LAG"), text("MEMBER")]
-    print_table(
-        columns,
-        [(p.topic, str(p.partition), p.position, p.end, p.lag, clients.get(p.member or 0)) for p in view.positions],
-    )
+    columns[5:5] = [number("RECORDS")] if shows_records else []
+    rows = []
+    for p in view.positions:
+        row: list[Cell] = [p.topic, str(p.partition), p.position, p.end, p.lag, clients.get(p.member or 0)]
+        row[5:5] = [p.records] if shows_records else []
+        rows.append(row)
+    print_table(columns, rows)
 
 
 class TopicLag(Struct, frozen=True):
-    """How far a group is behind in a topic; `unknown` counts the partitions that are gone."""
+    """How far a group is behind in a topic; `unknown` counts the partitions that are gone.
+
+    `records` is the lag as a number of records, which differs in topics of format `stream`.
+    """
 
     group: str
     topic: str
     partitions: int
     lag: int
+    records: int | None
     unknown: int
 
 
@@ -129,6 +138,9 @@ class TopicLag(Struct, frozen=True):
 @cluster_options
 def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show how many records each group has still to read, per topic; all groups if none is named.
+
+    In topics of format stream LAG is a difference of offsets, which are made of times; RECORDS has the number of
+    records there, and - where it is too much to count.
 
     \b
     Examples:
@@ -143,7 +155,11 @@ def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"{', '.join(names)}: nothing committed" if names else "no group has committed anything")
     else:
         columns = [text("GROUP"), text("TOPIC"), number("PARTITIONS"), number("LAG")]
-        print_table(columns, [(found.group, found.topic, found.partitions, found.lag) for found in lags])
+        rows: list[list[Cell]] = [[found.group, found.topic, found.partitions, found.lag] for found in lags]
+        if any(found.records != found.lag for found in lags):
+            columns.append(number("RECORDS"))
+            rows = [[*row, found.records] for row, found in zip(rows, lags, strict=True)]
+        print_table(columns, rows)
 
 
 def _lags(group: str, positions: list[PositionView]) -> list[TopicLag]:
@@ -156,6 +172,7 @@ def _lags(group: str, positions: list[PositionView]) -> list[TopicLag]:
             topic=topic,
             partitions=len(found),
             lag=sum(p.lag or 0 for p in found),
+            records=sum_records(found),
             unknown=sum(p.lag is None for p in found),
         )
         for topic, found in by_topic.items()

@@ -54,7 +54,7 @@ from headrace.wire.messages.metadata import MetadataResponseTopic
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 """What `list_offsets` takes in place of a timestamp."""
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 """Kinds of resources that have configs."""
 
 CONFIG_SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default", 8: "group"}
@@ -193,7 +193,7 @@ class Admin:
     def describe_configs(
         self, name: str, kind: int = TOPIC, keys: Iterable[str] | None = None, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """The settings of a topic, or of a broker by its node id; all of them unless `keys` are named."""
+        """The settings of a topic, a group, or a broker by its node id; all of them unless `keys` are named."""
         resource = DescribeConfigsResource(kind, name, None if keys is None else list(keys))
         request = DescribeConfigsRequest([resource], False, documentation)
 
@@ -228,7 +228,9 @@ class Admin:
         self.cluster.retrying(attempt)
 
     def _for_resource(self, name: str, kind: int) -> Connection:
-        """A broker answers for itself; for topics any does, and the controller changes them."""
+        """A broker answers for itself, a coordinator for its groups; any for topics, which the controller changes."""
+        if kind == GROUP:
+            return self.cluster.coordinator(name)
         return self.cluster.node(int(name)) if kind == BROKER and name else self.cluster.controller()
 
     # Records and offsets

@@ -87,6 +87,11 @@ class Index:
         at = bisect_right(self.offsets, offset) - 1
         return self.point(at) if at >= 0 else None
 
+    def following(self, offset: int) -> Point | None:
+        """The first point above an offset."""
+        at = bisect_right(self.offsets, offset)
+        return self.point(at) if at < len(self.offsets) else None
+
     def after_bytes(self, offset: int, size_bytes: int) -> int | None:
         """The first indexed offset that lies at least `size_bytes` behind `offset`: where a read may stop."""
         start = self.floor(offset)

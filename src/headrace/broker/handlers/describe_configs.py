@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from headrace.broker.administration import in_turn, look_again, message_of, unknown_topic
 from headrace.broker.broker import Broker
@@ -11,6 +12,7 @@ from headrace.broker.config_changes import ResourceType
 from headrace.broker.config_keys import ConfigSource, ConfigType
 from headrace.broker.creation import REPLICATION_FACTOR
 from headrace.broker.dispatch import Call
+from headrace.broker.records_behind import RECORDS_BEHIND, records_behind
 from headrace.broker.topic_configs import ConfigValue, describe_configs
 from headrace.broker.topic_names import check_topic_name
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -48,7 +50,7 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
 
 async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
     name = resource.resource_name
-    only = resource.configuration_keys or None
+    only: Collection[str] | None = resource.configuration_keys or None
     match resource.resource_type:
         case ResourceType.TOPIC:
             check_topic_name(name)
@@ -68,6 +70,9 @@ async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[D
             if not name:
                 raise _bad_request("Group name must not be empty")
             found = await _identity_of_group(broker, name)
+            if only is not None and RECORDS_BEHIND in only:
+                only = {*only, *(counted := await records_behind(broker, name))}
+                found += [_fact_of_group(key, value, "Records behind, by partition.") for key, value in counted.items()]
         case unknown:
             raise _bad_request(f"Unexpected resource type {unknown} for resource {name}")
     return [config for config in found if only is None or config.name in only]
@@ -78,22 +83,22 @@ async def _identity_of_group(broker: Broker, name: str) -> list[DescribeConfigsR
     group = await broker.coordinator.describe_identity(name)
     if group is None or group.id is None:
         return []
-    values = {
-        "headrace.group.id": (group.id, "The group's lasting id."),
-        "headrace.group.locator": (group.locator, "The group's resource locator."),
-        "headrace.group.generation": (str(group.generation), "The generation that was handed out last."),
-    }
     return [
-        DescribeConfigsResourceResult(
-            name=key,
-            value=value,
-            read_only=True,
-            config_source=ConfigSource.DEFAULT_CONFIG,
-            config_type=ConfigType.STRING,
-            documentation=meaning,
-        )
-        for key, (value, meaning) in values.items()
+        _fact_of_group("headrace.group.id", group.id, "The group's lasting id."),
+        _fact_of_group("headrace.group.locator", group.locator, "The group's resource locator."),
+        _fact_of_group("headrace.group.generation", str(group.generation), "The generation that was handed out last."),
     ]
+
+
+def _fact_of_group(name: str, value: str | None, meaning: str) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=True,
+        config_source=ConfigSource.DEFAULT_CONFIG,
+        config_type=ConfigType.STRING,
+        documentation=meaning,
+    )
 
 
 def _of_topic(config: ConfigValue) -> DescribeConfigsResourceResult:
