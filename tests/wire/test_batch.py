@@ -35,6 +35,7 @@ from headrace.wire.batch import (
     slice_from,
     stamp,
     stamp_append_time,
+    stamp_producer,
 )
 from headrace.wire.records import Record, decode_batch, encode_batch
 
@@ -222,6 +223,14 @@ def test_append_time_is_the_time_of_every_record(compression: str) -> None:
     )
     assert {record.timestamp for record in decode_batch(stamped)} == {NOW + 99}
     assert [record.value for record in decode_batch(stamped)] == [record.value for record in decode_batch(GOOD)]
+
+
+def test_a_batch_takes_a_producer_and_its_sequence() -> None:
+    batch = bytearray(GOOD)
+    stamp_producer(batch, 7, 2, 41)
+    header = check_crc(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence) == (7, 2, 41, 43)
+    assert decode_batch(batch) == decode_batch(GOOD)
 
 
 def test_append_time_refuses_a_batch_that_is_cut_off() -> None:

@@ -13,6 +13,7 @@ import click
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.lake_option import lake_option
 from headrace.cli.lake_progress import ArchiveProgress, VerifyProgress
+from headrace.cli.lake_replay import replay
 from headrace.cli.moments import show_moment
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.quantities import show_approximate_size
@@ -22,7 +23,10 @@ from headrace.client import Cluster
 
 @click.group()
 def lake() -> None:
-    """Topics as Delta tables: archive, status, verify."""
+    """Topics as Delta tables: archive, status, verify, replay."""
+
+
+lake.add_command(replay)
 
 
 @lake.command()

@@ -14,18 +14,29 @@ Result = TypeVar("Result")
 MISSING_EXTRA = "the lake needs packages that are not installed: pip install 'headrace[lake]'"
 
 
-def lake_option(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--lake`, and `--topics`; what the lake refuses becomes a sentence."""
+def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a command `--lake`, as `root`; what the lake refuses becomes a sentence."""
 
     @click.option("--lake", "place", metavar="PATH", required=True, help="The folder that the tables lie in.")
-    @click.option("--topics", "names", metavar="A,B", default="", help="These topics, by name.")
     @functools.wraps(command)
-    def with_lake(*args: object, place: str, names: str, **given: object) -> Result:
+    def with_place(*args: object, place: str, **given: object) -> Result:
         with sentences():
             from headrace.lake.folders import local_lake
 
-            topics = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-            return command(*args, root=local_lake(place), topics=topics, **given)
+            return command(*args, root=local_lake(place), **given)
+
+    return with_place
+
+
+def lake_option(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a command `--lake`, and `--topics`; what the lake refuses becomes a sentence."""
+
+    @place_option
+    @click.option("--topics", "names", metavar="A,B", default="", help="These topics, by name.")
+    @functools.wraps(command)
+    def with_lake(*args: object, names: str, **given: object) -> Result:
+        topics = tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+        return command(*args, topics=topics, **given)
 
     return with_lake
 

@@ -14,6 +14,7 @@ from headrace.cli.output import count_of, one_line
 
 if TYPE_CHECKING:
     from headrace.lake.archive import Round
+    from headrace.lake.replay import Phase
     from headrace.lake.verify import Proof
 
 _RATE_OVER_S = 30.0
@@ -88,3 +89,25 @@ class VerifyProgress(_Line):
             self._last = time.monotonic()
             found = count_of(len(proof.findings), "finding")
             self.show(f"{count_of(proof.rows, 'row')} in {count_of(proof.files, 'file')} read, {found}")
+
+
+class ReplayProgress(_Line):
+    """What a replay looks at or sends, and how long it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._phase: Phase | None = None
+        self._began = self._last = 0.0
+
+    def step(self, phase: Phase, done: int, total: int) -> None:
+        """So much of a phase is done."""
+        now = time.monotonic()
+        if phase != self._phase:
+            self._phase, self._began, self._last = phase, now, 0.0
+        if now - self._last < _AT_MOST_EVERY_S:
+            return
+        self._last = now
+        rate = done / max(now - self._began, 1e-3)
+        left = f", {(total - done) / rate:,.0f} s left" if done else ""
+        what = "looking at what the target has" if phase == "looking" else "sending"
+        self.show(f"{what}: {done:,} of {total:,} records, {rate:,.0f} a second{left}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import msgspec
@@ -18,7 +18,7 @@ from headrace.client.cluster import Cluster, TopicPartition, by_topic
 from headrace.client.connection import Connection
 from headrace.client.errors import RetriableError, check
 from headrace.client.partitioner import partition_for_key
-from headrace.wire.compression import Compression
+from headrace.wire.compression import Buffer, Compression
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.produce import (
@@ -40,8 +40,13 @@ BATCH_BYTES = 512 * 1024
 TOPICS_BY_NAME = 12
 """The newest version of Produce that names topics; later ones have only their ids."""
 
+NO_PRODUCER = (-1, -1)
+"""Id and epoch of a producer that is not idempotent."""
+
+SEQUENCES = 1 << 31
+"""How many there are: after the last comes 0."""
+
 _RECORD_OVERHEAD_BYTES = 32
-_SEQUENCES = 1 << 31
 
 
 class Sent(msgspec.Struct):
@@ -149,7 +154,8 @@ class Producer:
 
     def _encode(self, gathered: dict[TopicPartition, _Gathered]) -> _Batches:
         if self._identity is None:
-            self._identity = self._introduce()
+            producer_id, epoch = introduce(self.cluster) if self.acks == ALL else NO_PRODUCER
+            self._identity = _Identity(producer_id, epoch)
         me = self._identity
         batches: _Batches = {}
         for partition, waiting in gathered.items():
@@ -161,24 +167,17 @@ class Producer:
                 producer_epoch=me.epoch,
                 base_sequence=sequence,
             )
-            me.sequences[partition] = (sequence + len(waiting.records)) % _SEQUENCES
+            me.sequences[partition] = (sequence + len(waiting.records)) % SEQUENCES
             batches[partition] = (data, waiting.sent)
         return batches
-
-    def _introduce(self) -> _Identity:
-        connection = self.cluster.any_node()
-        if self.acks != ALL or InitProducerIdRequest.api.key not in connection.versions:
-            return _Identity(-1, -1)
-        answer = connection.send_for(InitProducerIdRequest(None, 60_000), InitProducerIdResponse)
-        check(answer.error_code)
-        return _Identity(answer.producer_id, answer.producer_epoch)
 
     def _deliver(self, batches: _Batches) -> None:
         """Sends the batches to their leaders; those that are acknowledged are taken out."""
         failures: list[KafkaError] = []
         for node_id, partitions in self.cluster.by_leader(batches).items():
             connection = self.cluster.node(node_id)
-            request, version = self._request(connection, partitions, batches)
+            wanted = {partition: batches[partition][0] for partition in partitions}
+            request, version = produce_request(self.cluster, connection, wanted, self.acks)
             if self.acks == NOBODY:
                 connection.tell(request, version)
                 for partition in partitions:
@@ -193,23 +192,6 @@ class Producer:
         if failures:
             raise next((f for f in failures if not isinstance(f, RetriableError)), failures[0])
 
-    def _request(
-        self, connection: Connection, partitions: list[TopicPartition], batches: _Batches
-    ) -> tuple[ProduceRequest, int]:
-        topics = [
-            TopicProduceData(
-                self.cluster.topic(name).topic_id,
-                name,
-                [PartitionProduceData(index, batches[name, index][0]) for index in indexes],
-            )
-            for name, indexes in by_topic(partitions).items()
-        ]
-        have_ids = all(topic.topic_id != ZERO_UUID for topic in topics)
-        version = connection.newest(
-            ProduceRequest.api.key, ProduceRequest.api.versions[1] if have_ids else TOPICS_BY_NAME
-        )
-        return ProduceRequest(None, self.acks, int(self.cluster.timeout_s * 1000), topics), version
-
     def _settle(self, topic: str, result: PartitionProduceResponse, batches: _Batches) -> KafkaError | None:
         """Fills in the offsets of an acknowledged batch, or gives its error."""
         if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -219,3 +201,31 @@ class Producer:
             for delta, record in enumerate(sent):
                 record.offset = result.base_offset + delta
         return None
+
+
+def introduce(cluster: Cluster) -> tuple[int, int]:
+    """A producer id and its epoch, or NO_PRODUCER where the broker does not know idempotent producers."""
+    connection = cluster.any_node()
+    if InitProducerIdRequest.api.key not in connection.versions:
+        return NO_PRODUCER
+    answer = connection.send_for(InitProducerIdRequest(None, 60_000), InitProducerIdResponse)
+    check(answer.error_code)
+    return answer.producer_id, answer.producer_epoch
+
+
+def produce_request(
+    cluster: Cluster, connection: Connection, batches: Mapping[TopicPartition, Buffer], acks: int
+) -> tuple[ProduceRequest, int]:
+    """The request that sends one batch to each partition, and the version to send it in."""
+    topics = [
+        TopicProduceData(
+            cluster.topic(name).topic_id,
+            name,
+            [PartitionProduceData(index, batches[name, index]) for index in indexes],
+        )
+        for name, indexes in by_topic(batches).items()
+    ]
+    have_ids = all(topic.topic_id != ZERO_UUID for topic in topics)
+    newest = ProduceRequest.api.versions[1] if have_ids else TOPICS_BY_NAME
+    version = connection.newest(ProduceRequest.api.key, newest)
+    return ProduceRequest(None, acks, int(cluster.timeout_s * 1000), topics), version

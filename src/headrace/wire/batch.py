@@ -39,6 +39,7 @@ _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
+_PRODUCER: Final = struct.Struct(">qhi")
 
 _LENGTH_AT: Final = 8
 _LEADER_EPOCH_AT: Final = 12
@@ -48,6 +49,7 @@ CRC_COVERS_FROM: Final = 21
 _ATTRIBUTES_AT: Final = 21
 _LAST_OFFSET_DELTA_AT: Final = 23
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 
 # The smallest message of the oldest format: below that a length is nonsense in any format.
 _MIN_LENGTH_ANY_FORMAT: Final = 14
@@ -260,6 +262,12 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
     _INT16.pack_into(buf, pos + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, pos + _MAX_TIMESTAMP_AT, now_ms)
     _UINT32.pack_into(buf, pos + _CRC_AT, crc_of(memoryview(buf)[pos:end]))
+
+
+def stamp_producer(buf: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Make the one whole batch in `buf` the next one of an idempotent producer. Renews the CRC."""
+    _PRODUCER.pack_into(buf, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _UINT32.pack_into(buf, _CRC_AT, crc_of(buf))
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:

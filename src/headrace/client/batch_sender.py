@@ -1,0 +1,96 @@
+"""Sends whole record batches to one topic, as an idempotent producer whose sequences may go on from another process.
+
+A batch is sent until it is acknowledged; sent twice, it is stored once. Where a producer that died is continued (its
+id and last sequence are in the log, in the headers of its batches), what it still had under way either comes before
+our first batch, which is refused then, or is refused itself: never are both stored. Apart from producer.py, which
+gathers single records, because here nobody looks into a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import msgspec
+
+from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.errors import RetriableError
+from headrace.client.producer import ALL, SEQUENCES, introduce, produce_request
+from headrace.wire.batch import read_header, stamp_producer
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.produce import ProduceResponse
+
+REQUEST_BYTES = 8 * 1024 * 1024
+"""Of the batches in one request; brokers take 100 MiB by default."""
+
+
+class ProducerState(msgspec.Struct, frozen=True):
+    """Where a producer stands in one partition."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+
+
+class BatchSender:
+    """The producer. `continued`: where another process left off, by partition."""
+
+    def __init__(self, cluster: Cluster, topic: str, continued: Mapping[int, ProducerState] | None = None) -> None:
+        self.cluster, self.topic = cluster, topic
+        self._states = dict(continued or {})
+
+    def send(self, batches: Mapping[int, bytearray]) -> dict[int, int]:
+        """Sends one batch to each of these partitions; the offsets of their first records, once they are stored."""
+        stamped = {(self.topic, partition): self._stamp(partition, batch) for partition, batch in batches.items()}
+        offsets: dict[int, int] = {}
+        for request in _requests(stamped):
+            self.cluster.retrying(partial(self._deliver, request, offsets))
+        return offsets
+
+    def _stamp(self, partition: int, batch: bytearray) -> bytearray:
+        state = self._states.get(partition)
+        if state is None:
+            state = self._begin()
+        if state.producer_id < 0:
+            return batch
+        stamp_producer(batch, state.producer_id, state.epoch, state.next_sequence)
+        after = (state.next_sequence + read_header(batch).count) % SEQUENCES
+        self._states[partition] = msgspec.structs.replace(state, next_sequence=after)
+        return batch
+
+    def _begin(self) -> ProducerState:
+        """In a partition that has nothing of the producer yet."""
+        for known in self._states.values():
+            return msgspec.structs.replace(known, next_sequence=0)
+        return ProducerState(*self.cluster.retrying(lambda: introduce(self.cluster)), 0)
+
+    def _deliver(self, waiting: dict[TopicPartition, bytearray], offsets: dict[int, int]) -> None:
+        """Sends to each leader what is its; what is acknowledged is taken out."""
+        failures: list[KafkaError] = []
+        for node_id, partitions in self.cluster.by_leader(waiting).items():
+            connection = self.cluster.node(node_id)
+            wanted = {partition: waiting[partition] for partition in partitions}
+            request, version = produce_request(self.cluster, connection, wanted, ALL)
+            answer = connection.send_for(request, ProduceResponse, version)
+            for result in (result for topic in answer.responses for result in topic.partition_responses):
+                if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    del waiting[self.topic, result.index]
+                    offsets[result.index] = result.base_offset
+                else:
+                    failures.append(self.cluster.topic_error(self.topic, result.error_code, result.error_message))
+        if failures:
+            raise next((f for f in failures if not isinstance(f, RetriableError)), failures[0])
+
+
+def _requests(batches: Mapping[TopicPartition, bytearray]) -> Iterator[dict[TopicPartition, bytearray]]:
+    """The batches in portions of a size that brokers take."""
+    portion: dict[TopicPartition, bytearray] = {}
+    size_bytes = 0
+    for partition, batch in batches.items():
+        if portion and size_bytes + len(batch) > REQUEST_BYTES:
+            yield portion
+            portion, size_bytes = {}, 0
+        portion[partition] = batch
+        size_bytes += len(batch)
+    if portion:
+        yield portion

@@ -1,0 +1,29 @@
+"""A topic archived in this process, by the parts that Spark's tasks and the driver use: for tests of its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.client import Admin, Cluster
+from headrace.client.admin import EARLIEST, LATEST
+from headrace.lake.range_task import Range, archive_range
+from headrace.lake.table import Identity, TopicTable, open_or_create
+
+
+def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
+    """Everything that the topic holds and the table does not, in one commit a file."""
+    with Cluster(address) as cluster:
+        admin = Admin(cluster)
+        found = admin.describe_topic(topic)
+        wanted = {(topic, p.index): EARLIEST for p in found.partitions}
+        starts = {p: at.offset for (_, p), at in admin.list_offsets(wanted).items()}
+        ends = {p: at.offset for (_, p), at in admin.list_offsets(dict.fromkeys(wanted, LATEST)).items()}
+        assert cluster.cluster_id is not None
+        table = open_or_create(lake, Identity(cluster.cluster_id, topic, found.topic_id), starts)
+    for partition, end in ends.items():
+        while (start := table.position(partition)) < end:
+            wanted_range = Range(topic, found.topic_id, partition, start, end, str(table.path), 1 << 30)
+            outcome = archive_range(address, wanted_range)
+            assert outcome.written is not None, outcome.trouble
+            table.commit([outcome.written])
+    return table
