@@ -147,7 +147,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # takes nothing else
     return bytes(compressor.finish())
 
 
