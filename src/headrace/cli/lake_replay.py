@@ -97,9 +97,9 @@ def replay(
 
     \b
     Examples:
-      headrace lake replay --lake lake --topic orders --into orders-copy --create
-      headrace lake replay --lake lake --topic orders --from 2026-05-01 --to 2026-05-02
-      headrace lake replay --lake lake --topic orders:0 --from 1000 --bootstrap other:9092
+      headrace lake replay --lake lake --topic orders --into copy --create
+      headrace lake replay --lake lake --topic orders --into day --from 2026-05-01
+      headrace lake replay --lake lake --topic a:0,2 --bootstrap hub:9092
     """
     from headrace.lake.folders import folder_of
     from headrace.lake.replay import Replay, Settings
