@@ -11,6 +11,7 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
+from bench.machine import machine
 from bench.plots import draw
 from bench.render import markdown
 from bench.report import Report
@@ -18,8 +19,11 @@ from bench.report import Report
 HERE = Path(__file__).parent
 PARTS = {
     "throughput": "produce, consume from the start and at the tail",
-    "startup": "start to ready, and the memory of an idle broker",
-    "scaling": "cost of an operation as the log and the topics grow",
+    "latency": "end to end at a fixed rate",
+    "small_producers": "100 connections, linger 0",
+    "groups": "forming groups of 2, 20, 200; commits and offset fetches",
+    "startup": "start to ready, and memory idle and after work",
+    "scaling": "the cost of an operation as log, topics, groups and connections grow",
 }
 
 
@@ -31,7 +35,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if unknown := [part for part in chosen.parts if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})")
-    report = Report()
+    report = Report(facts=machine())
     failed = [part for part in chosen.parts or PARTS if not _measured(part, report, quick=chosen.quick)]
     print(f"\n{markdown(report)}")
     is_full = not chosen.parts and not chosen.quick

@@ -62,9 +62,8 @@ def why_not() -> str:
 
 
 def version() -> str:
-    """Of Kafka and of its tools."""
-    (jar,) = KAFKA_JARS.glob("kafka-clients-[0-9]*.jar")
-    return jar.stem.removeprefix("kafka-clients-")
+    """Of Kafka and of its tools; empty if they were not fetched."""
+    return "".join(jar.stem.removeprefix("kafka-clients-") for jar in KAFKA_JARS.glob("kafka-clients-[0-9]*.jar"))
 
 
 def tool_command(class_name: str, *arguments: str) -> list[str]:
@@ -83,6 +82,10 @@ class KafkaNode:
         self._properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder))
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        if not (folder / "logs").exists():
+            self._format()
+
+    def _format(self) -> None:
         storage = tool_command(
             "kafka.tools.StorageTool", "format", "--config", str(self._properties),
             "--cluster-id", "bench-bench-bench-ben0", "--standalone",
@@ -96,8 +99,8 @@ class KafkaNode:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> float:
-        """Seconds until it answered."""
+    def start(self) -> None:
+        """Starts it and returns once it answers."""
         self._log = (self._folder / "server.log").open("ab")
         line = ["java", *_SERVER_HEAP, *_JVM, "-cp", f"{KAFKA_JARS}/*", "kafka.Kafka", str(self._properties)]
         began = time.perf_counter()
@@ -106,7 +109,6 @@ class KafkaNode:
             if self._process.poll() is not None or time.perf_counter() - began > START_TIMEOUT_S:
                 raise RuntimeError(f"Kafka did not start: {(self._folder / 'server.log').read_text()[-2000:]}")
             time.sleep(0.01)
-        return time.perf_counter() - began
 
     def _answers(self) -> bool:
         """Whether it answers an ApiVersions request, which it does once it serves."""

@@ -1,118 +1,149 @@
-"""Does an operation cost more when the log is longer or the topics are more?
+"""Does an operation cost more when there is more of everything: a longer log, more topics, groups and connections?
 
-One store on an embedded Valkey, driven in this process. Each figure is the median over many operations.
+Brokers of three sizes, each ten times the one before, take turns with the same operation. A figure is the time of one
+round trip; the ratio of the largest to the others is what should stay near 1.
 """
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
-import uvloop
+from tests.broker.members import NONE, commit, fetch_offsets
+from tests.broker.peers import PRODUCE_BY_NAME, batch_of, create_topic, fetch, metadata, produce, produce_request
 
 from bench.report import Figure, Report
-from headrace.store.address import parse_address
-from headrace.store.embedded import EmbeddedValkey
-from headrace.store.nodes import Node
-from headrace.store.partitions import AnyPartition
-from headrace.store.store import Store, StoreOptions
-from headrace.wire.batch import check_produced
-from headrace.wire.records import Record, encode_batch
+from bench.systems import Headrace, take_turns, values_of
+from headrace.client.connection import Connection
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
-_OPERATIONS = 100
-_REPEATS = 5
-_FILL_AT_ONCE = 2_000
-Operation = Callable[[], Awaitable[object]]
+_TOPIC = "bench"
+_OPERATIONS = 50
+_PIPELINED = 500
+_LONG_AGO = 1_700_000_000_000
+_NUMBERS = count()
+
+Operation = Callable[["_Sized"], object]
+
+
+class _Sized(Headrace):
+    """A broker that holds `factor` times as much as the smallest."""
+
+    def __init__(self, folder: Path, factor: int) -> None:
+        # An entry for each batch: the log is as long as it can get.
+        super().__init__(folder, append_entry_bytes=1)
+        self.name = "smallest" if factor == 1 else f"{factor} times"
+        self.factor = factor
+        self.log_end = 0
+        self.connection = Connection(self.host, self.port)
+        self._others = contextlib.ExitStack()
+        create_topic(self.connection, _TOPIC)
+
+    def grow_log(self, entries: int) -> None:
+        while self.log_end < entries * self.factor:
+            some = min(_PIPELINED, entries * self.factor - self.log_end)
+            request = produce_request(_TOPIC, {0: batch_of(b"x" * 100, timestamp=_LONG_AGO + self.log_end)})
+            self.connection.send_pipelined([request] * some, PRODUCE_BY_NAME)
+            self.log_end += some
+
+    def grow_topics(self, topics: int) -> None:
+        for number in range(topics * self.factor):
+            create_topic(self.connection, f"topic-{number}")
+
+    def grow_groups(self, groups: int) -> None:
+        for number in range(groups * self.factor):
+            assert commit(self.connection, f"group-{number}", _TOPIC, {0: 1}) == {0: NONE}
+
+    def grow_connections(self, connections: int) -> None:
+        for _ in range(connections * self.factor):
+            assert self._others.enter_context(Connection(self.host, self.port)).versions
+
+    def stop(self) -> None:
+        self._others.close()
+        self.connection.close()
+        super().stop()
 
 
 def run(report: Report, *, quick: bool) -> None:
-    lengths = [10**2, 10**3, 10**4] if quick else [10**4, 10**5, 10**6]
-    uvloop.run(_run(report, lengths, [1, 10, 20] if quick else [10, 100, 1_000]))
+    with _brokers() as brokers:
+        compare = partial(_compare, report, brokers, repeats=1 if quick else 5)
+        for broker in brokers:
+            broker.grow_log(10 if quick else 500)
+        compare(
+            "the log grows", {"produce": _produce, "fetch of an old record": _fetch, "look-up of a time": _find_time}
+        )
+        for broker in brokers:
+            broker.grow_topics(1 if quick else 10)
+        compare("topics grow", {"produce": _produce, "metadata of one topic": _metadata})
+        for broker in brokers:
+            broker.grow_groups(1 if quick else 10)
+        compare("groups grow", {"commit": _commit, "offset fetch": _fetch_offsets})
+        for broker in brokers:
+            broker.grow_connections(1 if quick else 5)
+        compare("connections grow", {"produce": _produce, "metadata of one topic": _metadata})
 
 
-async def _run(report: Report, lengths: list[int], topic_counts: list[int]) -> None:
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        valkey = EmbeddedValkey(Path(folder))
-        await valkey.start()
-        # An entry per batch: the log is as long as it can get.
-        options = StoreOptions(append_entry_bytes=1, tail_cache_bytes=1 << 20)
-        store = Store(parse_address(valkey.url), Node(0, "127.0.0.1", 9092), options)
-        await store.start()
-        try:
-            await _by_length(report, store, lengths)
-            await _by_topics(report, store, topic_counts)
-        finally:
-            await store.close()
-            await valkey.stop()
+@contextlib.contextmanager
+def _brokers() -> Iterator[list[_Sized]]:
+    """The largest first: it is the subject of the ratios."""
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+        brokers = []
+        for factor in (100, 10, 1):
+            brokers.append(_Sized(Path(name) / str(factor), factor))
+            stack.callback(brokers[-1].stop)
+        yield brokers
 
 
-async def _by_length(report: Report, store: Store, lengths: list[int]) -> None:
-    topic = await store.catalogue.create("long", 1, {})
-    partition = await store.partition(topic, 0)
-    found: dict[str, dict[str, list[float]]] = {}
-    for length in lengths:
-        while partition.end < length:
-            count = min(_FILL_AT_ONCE, length - partition.end)
-            await asyncio.gather(*(_append(partition) for _ in range(count)))
-        operations: dict[str, Operation] = {
-            "append": lambda: _append(partition),
-            "read old": lambda: partition.read(random.randrange(partition.end), 10_000, True),
-            "find time": lambda: partition.find_time(random.randrange(partition.end)),
-            "confirm": lambda: _confirm(partition),
-        }
-        for name, operation in operations.items():
-            found.setdefault(name, {})[f"{length:,} entries"] = await _measure(operation)
-    _add(report, found)
+def _compare(report: Report, brokers: list[_Sized], what: str, operations: dict[str, Operation], repeats: int) -> None:
+    for name, operation in operations.items():
+        found = take_turns(brokers, repeats, partial(_median_us, operation))
+        values = values_of(found, float, [broker.name for broker in brokers])
+        report.add(Figure("scaling", f"{name}, as {what}", "us", values))
 
 
-async def _by_topics(report: Report, store: Store, counts: list[int]) -> None:
-    found: dict[str, dict[str, list[float]]] = {}
-    made = 0
-    for count in counts:
-        while made < count:
-            await store.catalogue.create(f"topic-{made}", 1, {})
-            made += 1
-        partition = await store.partition(store.catalogue.by_name["topic-0"], 0)
-        operations: dict[str, Operation] = {
-            "append": partial(_append, partition),
-            "find topic": lambda: store.catalogue.find("topic-0"),
-            "unknown topic": lambda: store.catalogue.find("nobody"),
-        }
-        for name, operation in operations.items():
-            found.setdefault(name, {})[f"{count:,} topics"] = await _measure(operation)
-    _add(report, found)
+def _median_us(operation: Operation, broker: _Sized) -> float:
+    took_us = []
+    for _ in range(_OPERATIONS):
+        began = time.perf_counter()
+        operation(broker)
+        took_us.append((time.perf_counter() - began) * 1e6)
+    return statistics.median(took_us)
 
 
-def _add(report: Report, found: dict[str, dict[str, list[float]]]) -> None:
-    """The largest size is the subject: its ratio to the smaller ones is what should stay near 1."""
-    for name, sizes in found.items():
-        report.add(Figure("scaling", name, "us", dict(reversed(sizes.items()))))
+def _produce(broker: _Sized) -> None:
+    assert produce(broker.connection, _TOPIC, {0: batch_of(b"x" * 100)})[0].error_code == NONE
 
 
-async def _append(partition: AnyPartition) -> None:
-    batch = memoryview(bytearray(encode_batch([Record(0, partition.end, None, b"x" * 100, [])])))
-    await partition.writer.submit(batch, check_produced(batch, 1 << 20), 10)
+def _fetch(broker: _Sized) -> None:
+    offset = random.randrange(broker.log_end)
+    assert fetch(broker.connection, _TOPIC, {0: offset}, partition_max_bytes=1)[0].error_code == NONE
 
 
-async def _confirm(partition: AnyPartition) -> None:
-    partition.doubt()
-    await partition.confirm()
+def _find_time(broker: _Sized) -> None:
+    moment = _LONG_AGO + random.randrange(broker.log_end)
+    request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(_TOPIC, [ListOffsetsPartition(0, -1, moment)])])
+    assert broker.connection.send_for(request, ListOffsetsResponse, 7).topics[0].partitions[0].error_code == NONE
 
 
-async def _measure(operation: Operation) -> list[float]:
-    """Microseconds of one operation: medians of some runs."""
-    medians = []
-    for _ in range(_REPEATS):
-        times = []
-        for _ in range(_OPERATIONS):
-            began = time.perf_counter()
-            await operation()
-            times.append(time.perf_counter() - began)
-        medians.append(statistics.median(times) * 1e6)
-    return medians
+def _metadata(broker: _Sized) -> None:
+    assert metadata(broker.connection, _TOPIC).topics[0].error_code == NONE
+
+
+def _commit(broker: _Sized) -> None:
+    assert commit(broker.connection, "group-0", _TOPIC, {0: next(_NUMBERS)}) == {0: NONE}
+
+
+def _fetch_offsets(broker: _Sized) -> None:
+    assert fetch_offsets(broker.connection, "group-0", {_TOPIC: [0]})[0] == NONE

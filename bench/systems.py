@@ -12,9 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tests.broker_process import BrokerProcess
 
@@ -25,39 +26,43 @@ from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 
 T = TypeVar("T")
+S = TypeVar("S", bound="System")
 ROOT = Path(__file__).parent.parent
 _MAXMEMORY_BYTES = 4 << 30
 
 
-class System(Protocol):
+class System(ABC):
     """A broker under test."""
 
     name: str
+    host = "127.0.0.1"
+    port: int
 
     @property
     def address(self) -> str:
         """HOST:PORT, as clients want it."""
+        return f"{self.host}:{self.port}"
 
     @property
+    @abstractmethod
     def pids(self) -> dict[str, int]:
         """Its processes: what each is -> its id."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Ends it."""
 
 
-class Headrace:
+class Headrace(System):
     """`headrace serve` with its embedded Valkey."""
 
     name = HEADRACE
 
     def __init__(self, folder: Path, **settings: object) -> None:
         settings = {"maxmemory_bytes": _MAXMEMORY_BYTES, "log_level": "warning"} | settings
+        folder.mkdir(parents=True, exist_ok=True)
         self.process = BrokerProcess(folder / "headrace", **settings).start()
-
-    @property
-    def address(self) -> str:
-        return self.process.address
+        self.port = self.process.port
 
     @property
     def pids(self) -> dict[str, int]:
@@ -73,18 +78,15 @@ class Headrace:
         self.process.end()
 
 
-class Kafka:
+class Kafka(System):
     """Apache Kafka with its default settings."""
 
     name = KAFKA
 
     def __init__(self, folder: Path) -> None:
         self.node = kafka.KafkaNode(folder / "kafka")
+        self.port = self.node.port
         self.node.start()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.node.port}"
 
     @property
     def pids(self) -> dict[str, int]:
@@ -94,7 +96,7 @@ class Kafka:
         self.node.stop()
 
 
-class Null:
+class Null(System):
     """The null broker."""
 
     name = NULL_BROKER
@@ -102,7 +104,7 @@ class Null:
     def __init__(self) -> None:
         self._process = start_python("bench.null_broker", stdout=subprocess.PIPE)
         assert self._process.stdout is not None
-        self.address = f"127.0.0.1:{int(self._process.stdout.readline())}"
+        self.port = int(self._process.stdout.readline())
 
     @property
     def pids(self) -> dict[str, int]:
@@ -121,13 +123,14 @@ def lineup(report: Report, *names: str) -> Iterator[list[System]]:
         for wanted in names:
             if wanted == KAFKA and not has_kafka(report):
                 continue
-            system = _start(wanted, Path(name))
+            system = start(wanted, Path(name))
             stack.callback(system.stop)
             started.append(system)
         yield started
 
 
-def _start(name: str, folder: Path) -> System:
+def start(name: str, folder: Path) -> System:
+    """A system by its name, with a folder that it may have been in before."""
     if name == HEADRACE:
         return Headrace(folder)
     return Kafka(folder) if name == KAFKA else Null()
@@ -140,7 +143,7 @@ def has_kafka(report: Report) -> bool:
     return KAFKA not in report.left_out
 
 
-def take_turns(systems: Sequence[System], repeats: int, measure: Callable[[System], T]) -> dict[str, list[T]]:
+def take_turns(systems: Sequence[S], repeats: int, measure: Callable[[S], T]) -> dict[str, list[T]]:
     """Measures each system `repeats` times, one after the other, each round beginning with another one."""
     found: dict[str, list[T]] = {system.name: [] for system in systems}
     for repeat in range(repeats):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Protocol
 
 from headrace.client.connection import Connection
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -37,7 +38,7 @@ from headrace.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.broker_process import BrokerProcess, wait_until
+from tests.broker_process import wait_until
 
 JOIN_VERSIONS = range(10)
 SYNC_VERSIONS = range(6)
@@ -68,12 +69,21 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
+class Listening(Protocol):
+    """A broker by where it listens, of whichever make."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
 class Member:
     """One member; it does what the test says and remembers what it was told."""
 
     def __init__(
         self,
-        broker: BrokerProcess,
+        broker: Listening,
         group: str,
         *,
         instance_id: str | None = None,

@@ -1,0 +1,155 @@
+"""How long a consumer group takes to form, and to form again when a member leaves; commits and their look-up.
+
+Members are scripted: each has a connection, joins at once when it is told to, and does nothing else. Both systems wait
+for group.initial.rebalance.delay.ms, 3 s by default, before a new group forms, and once more if members came
+meanwhile; those waits are configured, so whole ones are taken off the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import partial
+
+from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, Member
+
+from bench.report import HEADRACE, KAFKA, Figure, Report
+from bench.systems import CpuMeter, System, lineup, take_turns, topic, values_of
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+_DELAY_S = 3.0
+_SIZES = (2, 20, 200)
+_TARGET_SIZE = 200
+_BY_NAME = 9
+_PIPELINED = 50
+
+
+def run(report: Report, *, quick: bool) -> None:
+    repeats = 1 if quick else 3
+    with lineup(report, HEADRACE, *([] if quick else [KAFKA])) as systems:
+        for system in systems:
+            _wait_for_coordinator(system)
+        for size in (20,) if quick else _SIZES:
+            _form(report, systems, size, repeats)
+        _offsets(report, systems, 500 if quick else 5_000, repeats)
+
+
+def _wait_for_coordinator(system: System) -> None:
+    """Kafka makes its topic of offsets when the first group asks for a coordinator."""
+    with topic(system, "bench"), Cluster(system.address) as cluster, contextlib.ExitStack() as stack:
+        cluster.retrying(lambda: cluster.coordinator("warm-up"))
+        member = stack.enter_context(Member(system, "warm-up"))
+        cluster.retrying(lambda: member.join(session_ms=30_000))
+
+
+# -- forming ----------------------------------------------------------------------------------------------------
+
+
+def _form(report: Report, systems: list[System], size: int, repeats: int) -> None:
+    found = take_turns(systems, repeats, partial(_form_turn, size))
+    names = [system.name for system in systems]
+    goal = "group" if size == _TARGET_SIZE else None
+    formed = values_of(found, lambda turn: turn[0], names)
+    report.add(Figure("groups", f"form a group of {size}", "ms beyond the delay", formed, goal=goal))
+    again = values_of(found, lambda turn: turn[1], names)
+    report.add(Figure("groups", f"form a group of {size} again after a leave", "ms", again, goal=goal))
+    cpu = values_of(found, lambda turn: turn[2], names)
+    report.add(Figure("groups", f"a group of {size}, formed twice", "ms CPU, broker process", cpu))
+
+
+def _form_turn(size: int, system: System) -> tuple[float, float, float]:
+    """Milliseconds to form and to form again, and the broker's CPU for both."""
+    group = f"group-{time.time_ns()}"
+    with contextlib.ExitStack() as stack, CpuMeter(system.pids) as meter:
+        members = [stack.enter_context(Member(system, group, client_id=f"c{n}")) for n in range(size)]
+        began = time.perf_counter()
+        for member in members:
+            member.ask_join()
+        assert {member.joined().error_code for member in members} == {MEMBER_ID_REQUIRED}
+        _join_and_sync(members)
+        took = time.perf_counter() - began
+        leaver = members.pop(size // 2)
+        began = time.perf_counter()
+        leaver.leave()
+        _all_are_told(members)
+        _join_and_sync(members)
+        again = time.perf_counter() - began
+    return took % _DELAY_S * 1000, again * 1000, meter.used_s["broker"] * 1000
+
+
+def _all_are_told(members: list[Member]) -> None:
+    """Each learns by its heartbeat that it has to join again."""
+    for member in members:
+        member.connection.ask(HeartbeatRequest(member.group, member.generation, member.id), 4)
+    for member in members:
+        answer = member.connection.receive()
+        assert isinstance(answer, HeartbeatResponse)
+        assert answer.error_code == REBALANCE_IN_PROGRESS
+
+
+def _join_and_sync(members: list[Member]) -> None:
+    for member in members:
+        member.ask_join()
+    answers = [member.joined() for member in members]
+    assert {answer.error_code for answer in answers} == {NONE}
+    (led,) = [answer for answer in answers if answer.members]
+    assert len(led.members) == len(members)
+    for member in members:
+        member.ask_sync({one.id: b"part" for one in members} if member.id == led.leader else None)
+    assert {member.synced().error_code for member in members} == {NONE}
+
+
+# -- offsets ----------------------------------------------------------------------------------------------------
+
+
+def _offsets(report: Report, systems: list[System], count: int, repeats: int) -> None:
+    found = take_turns(systems, repeats, partial(_offsets_turn, count))
+    names = [system.name for system in systems]
+    pipelined = f"{_PIPELINED} under way, 1 partition"
+    report.add(Figure("groups", f"commits, {pipelined}", "/s", values_of(found, lambda turn: turn[0], names)))
+    report.add(Figure("groups", f"offset fetches, {pipelined}", "/s", values_of(found, lambda turn: turn[1], names)))
+
+
+def _offsets_turn(count: int, system: System) -> tuple[float, float]:
+    """Commits and offset fetches a second."""
+    with topic(system, "bench"), Cluster(system.address) as cluster:
+        connection = cluster.retrying(lambda: cluster.coordinator("offsets"))
+        began = time.perf_counter()
+        for first in range(0, count, _PIPELINED):
+            _commit(connection, range(first, first + _PIPELINED))
+        committed_s = time.perf_counter() - began
+        request = OffsetFetchRequest(
+            [OffsetFetchRequestGroup("offsets", topics=[OffsetFetchRequestTopics(name="bench", partition_indexes=[0])])]
+        )
+        began = time.perf_counter()
+        for _ in range(0, count, _PIPELINED):
+            for answer in connection.send_pipelined([request] * _PIPELINED, _BY_NAME):
+                assert isinstance(answer, OffsetFetchResponse)
+                assert answer.groups[0].topics[0].partitions[0].committed_offset >= count - _PIPELINED
+        return count / committed_s, count / (time.perf_counter() - began)
+
+
+def _commit(connection: Connection, offsets: range) -> None:
+    requests = [
+        OffsetCommitRequest(
+            "offsets", topics=[OffsetCommitRequestTopic(name="bench", partitions=[OffsetCommitRequestPartition(0, at)])]
+        )
+        for at in offsets
+    ]
+    for answer in connection.send_pipelined(requests, _BY_NAME):
+        assert isinstance(answer, OffsetCommitResponse)
+        assert answer.topics[0].partitions[0].error_code == NONE
