@@ -39,6 +39,7 @@ class Client:
     # Manifests name the packages: fetched again only when one of them changes, so a second run needs no registry.
     manifests: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
+    limit_s: int = 300
 
     @property
     def work_dir(self) -> Path:
@@ -93,6 +94,17 @@ KAFKA_TOOLS = Client(
 KAFKA_JARS = KAFKA_TOOLS.work_dir / "jars"
 """Apache Kafka itself, its tools included, once they are fetched."""
 
+SPARK = Client(
+    name="spark",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "spark" / "pom.xml",),
+    fetch=(COPY_JARS,),
+    run=(sys.executable, "-m", "interop.spark"),
+    limit_s=1200,
+)
+SPARK_JARS = SPARK.work_dir / "jars"
+"""Spark's Kafka connector and delta-spark, once they are fetched."""
+
 CLIENTS = (
     Client(
         name="java",
@@ -126,4 +138,5 @@ CLIENTS = (
         ),
         run=(sys.executable, "-m", "interop.kcat"),
     ),
+    SPARK,
 )

@@ -18,7 +18,6 @@ from interop.clients import CACHE, HERE, Client, Command, Tool
 from interop.report import parse
 
 FETCH_TIMEOUT_S = 600
-RUN_TIMEOUT_S = 300
 REBALANCE_DELAY_MS = 300  # instead of 3 s, because each client starts many groups
 FETCHED = ".fetched"
 
@@ -161,11 +160,11 @@ def _output_of(client: Client, address: str, log_path: Path) -> tuple[str, str]:
             stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         try:
-            output, _ = process.communicate(timeout=RUN_TIMEOUT_S)
+            output, _ = process.communicate(timeout=client.limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()
-            return output, f"not done after {RUN_TIMEOUT_S} s"
+            return output, f"not done after {client.limit_s} s"
     return output, "" if process.returncode == 0 else f"its program ended with {process.returncode}"
 
 
