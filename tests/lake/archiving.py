@@ -10,6 +10,7 @@ from headrace.client import Cluster, Reader
 from headrace.client.admin import EARLIEST, Admin
 from headrace.lake.archive import Archive, Settings, Step
 from headrace.lake.folders import folder_of
+from headrace.lake.place import place_of
 from tests.lake.other_reader import Row
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def archive_once(
     """Runs the archive to the topic's end; the archive, and what it said."""
     said: list[str] = []
     with Cluster(address) as cluster:
-        settings = Settings(lake, [topic], accept_gap, commit_bytes=commit_bytes)
+        settings = Settings(place_of(lake), [topic], accept_gap, commit_bytes=commit_bytes)
         archive = Archive(spark, cluster, settings, say=said.append, at_step=at_step)
         archive.run_once()
     return archive, said

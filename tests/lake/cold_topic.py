@@ -8,10 +8,12 @@ from pathlib import Path
 from headrace.client import Cluster, Producer, Reader
 from headrace.client.admin import EARLIEST, LATEST, Admin
 from headrace.cold_log import ColdPartition
+from headrace.lake.catalogue import open_or_create
 from headrace.lake.cold import ColdReader, open_cold_log
 from headrace.lake.parquet_file import write_gap
+from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, archive_range
-from headrace.lake.table import Identity, TopicTable, open_or_create
+from headrace.lake.table import Identity, TopicTable
 from headrace.wire.batch import check_crc
 from headrace.wire.compression import Buffer, Compression
 from headrace.wire.records import Header, Record, decode_batch
@@ -51,13 +53,13 @@ class ColdTopic:
         return self.admin.list_offsets({(self.name, 0): LATEST})[self.name, 0].offset
 
     def table(self) -> TopicTable:
-        return open_or_create(self.lake, self.identity, {0: 0})
+        return open_or_create(place_of(self.lake), self.identity, {0: 0})
 
     def archive(self, *ends: int) -> TopicTable:
         """Adds the records up to each of these offsets, or to the end, as a file each, in a commit each."""
         table = self.table()
         for end in ends or [self.end()]:
-            wanted = Range(self.name, self.identity.topic_id, 0, table.position(0), end, str(table.path), EVERYTHING)
+            wanted = Range(self.name, self.identity.topic_id, 0, table.position(0), end, table.place, EVERYTHING)
             outcome = archive_range(self.address, wanted)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])
@@ -66,7 +68,7 @@ class ColdTopic:
     def archive_gap(self, end: int) -> None:
         """Records that nothing was archived up to an offset."""
         table = self.table()
-        table.commit([write_gap(table.path, 0, table.position(0), end)])
+        table.commit([write_gap(table.place, 0, table.position(0), end)])
 
     def hot(self) -> list[Record]:
         """The records as the broker serves them."""

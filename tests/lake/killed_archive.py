@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 from headrace.client import Cluster
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.place import place_of
 from headrace.lake.session import spark_session
 
 
@@ -21,7 +21,7 @@ def main(address: str, lake: str, topic: str, step: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with spark_session() as spark, Cluster(address) as cluster:
-        Archive(spark, cluster, Settings(Path(lake), [topic]), at_step=kill).run_once()
+        Archive(spark, cluster, Settings(place_of(lake), [topic]), at_step=kill).run_once()
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 from headrace.client import Cluster
 from headrace.lake.folders import folder_of
+from headrace.lake.place import place_of
 from headrace.lake.replay import Replay, Settings
 from headrace.lake.replay_target import find_target
 from headrace.lake.table import TopicTable
@@ -22,7 +22,7 @@ def main(address: str, lake: str, topic: str, into: str, rows: str) -> None:
         if phase == "sending" and done >= int(rows):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    table = TopicTable(Path(lake) / folder_of(topic))
+    table = TopicTable(place_of(lake) / folder_of(topic))
     with Cluster(address) as cluster:
         target = find_target(cluster, table, into)
         Replay(table, cluster, target, Settings(compression="lz4"), progress=kill).run()

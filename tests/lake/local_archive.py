@@ -6,8 +6,10 @@ from pathlib import Path
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import EARLIEST, LATEST
+from headrace.lake.catalogue import open_or_create
+from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, archive_range
-from headrace.lake.table import Identity, TopicTable, open_or_create
+from headrace.lake.table import Identity, TopicTable
 
 
 def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
@@ -19,10 +21,10 @@ def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
         starts = {p: at.offset for (_, p), at in admin.list_offsets(wanted).items()}
         ends = {p: at.offset for (_, p), at in admin.list_offsets(dict.fromkeys(wanted, LATEST)).items()}
         assert cluster.cluster_id is not None
-        table = open_or_create(lake, Identity(cluster.cluster_id, topic, found.topic_id), starts)
+        table = open_or_create(place_of(lake), Identity(cluster.cluster_id, topic, found.topic_id), starts)
     for partition, end in ends.items():
         while (start := table.position(partition)) < end:
-            wanted_range = Range(topic, found.topic_id, partition, start, end, str(table.path), 1 << 30)
+            wanted_range = Range(topic, found.topic_id, partition, start, end, table.place, 1 << 30)
             outcome = archive_range(address, wanted_range)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])

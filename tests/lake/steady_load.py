@@ -17,6 +17,7 @@ import confluent_kafka
 
 from headrace.client import Cluster
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.place import place_of
 from headrace.lake.verify import verify_lake
 from tests.broker_process import wait_until
 from tests.lake.archiving import table_of
@@ -128,5 +129,5 @@ def check_exactly_once(lake: Path, address: str, load: SteadyLoad) -> None:
     assert rows == load.rows
     assert len({value for _, _, value in rows}) == len(rows)
     with Cluster(address) as cluster:
-        proof = verify_lake(lake, cluster, [load.topic])
+        proof = verify_lake(place_of(lake), cluster, [load.topic])
     assert (proof.rows, proof.findings) == (len(rows), [])

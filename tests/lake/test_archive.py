@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from headrace.client import Cluster
 from headrace.client.admin import TopicInfo
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.place import place_of
 from headrace.lake.plan import plan_partition
 from headrace.lake.table import FileAway, TableRefused, TopicTable
 from headrace.lake.verify import verify_lake
@@ -83,16 +84,16 @@ def test_large_ranges_become_several_files_of_sorted_row_groups(
 ) -> None:
     orders.send([bytes([n % 251]) * 50_000 for n in range(400)])
     archive_once(spark, orders.address, tmp_path, orders.name, commit_bytes=1)
-    table = TopicTable(table_of(tmp_path, orders.name))
+    table = TopicTable(place_of(table_of(tmp_path, orders.name)))
     files = table.coverage[0].files
     assert len(files) > 1
     assert [file.end for file in files[:-1]] == [file.start for file in files[1:]]
-    parquet = pq.ParquetFile(table.path / files[0].path).metadata
+    parquet = pq.ParquetFile(table.place.open(files[0].path)).metadata
     sizes = [parquet.row_group(n).total_byte_size for n in range(parquet.num_row_groups)]
     assert max(sizes) <= 8 << 20
     offsets = [parquet.row_group(n).column(1).statistics for n in range(parquet.num_row_groups)]
     assert all(one.max < other.min for one, other in pairwise(offsets))
-    assert rows_of(table.path) == records_of(orders.address, orders.name)
+    assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
 
 
 @pytest.mark.parametrize("step", ["before-write", "after-write", "before-commit", "after-commit"])
@@ -141,7 +142,7 @@ def test_two_archives_side_by_side_archive_each_record_once_and_one_takes_over(
 
     def follow(stop: threading.Event) -> None:
         with Cluster(orders.address) as cluster:
-            Archive(spark, cluster, Settings(tmp_path, [orders.name], commit_every_s=0.2)).run(stop)
+            Archive(spark, cluster, Settings(place_of(tmp_path), [orders.name], commit_every_s=0.2)).run(stop)
 
     orders.send(values(100))
     with ThreadPoolExecutor(2) as threads:
@@ -159,7 +160,7 @@ def test_two_archives_side_by_side_archive_each_record_once_and_one_takes_over(
                 stop.set()
         archives[1].result(TIMEOUT_S)
     assert rows_of(table) == records_of(orders.address, orders.name)
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def await_rows(table: Path, count: int) -> None:
@@ -188,8 +189,8 @@ def test_what_was_deleted_before_it_was_archived_stops_that_partition_alone(
     assert [row for row in rows_of(table) if row[0] == 1] == [(1, n, b"%d" % n) for n in range(20)]
     archive_once(spark, orders.address, tmp_path, orders.name, accept_gap=True)
     assert [offset for partition, offset, _ in rows_of(table) if partition == 0] == [*range(10), *range(15, 20)]
-    assert TopicTable(table).coverage[0].gaps == [(10, 15)]
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert TopicTable(place_of(table)).coverage[0].gaps == [(10, 15)]
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_trimming_what_is_archived_loses_nothing(spark: SparkSession, orders: Topic, tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_trimming_what_is_archived_loses_nothing(spark: SparkSession, orders: To
     orders.send(values(10, 10))
     archive_once(spark, orders.address, tmp_path, orders.name)
     assert rows_of(table_of(tmp_path, orders.name)) == [(0, n, b"%d" % n) for n in range(20)]
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_new_partitions_join_from_their_first_record_on(spark: SparkSession, orders: Topic, tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_a_topic_made_again_gets_a_new_table_and_the_old_one_is_kept(
     assert rows_of(table_of(tmp_path, orders.name)) == [(0, n, b"%d" % (100 + n)) for n in range(3)]
     kept = tmp_path / f"{table_of(tmp_path, orders.name).name}_.{old.topic_id.hex()}"
     assert rows_of(kept) == [(0, n, b"%d" % n) for n in range(5)]
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_a_restart_of_the_broker_in_between_loses_nothing(
@@ -253,17 +254,17 @@ def test_a_table_taken_back_is_filled_again_from_where_its_files_end(
     orders.send(values(10, 10))
     archive_once(spark, orders.address, tmp_path, orders.name)
     DeltaTable(str(table)).restore(before)
-    (finding,) = verify_lake(tmp_path, orders.cluster).findings
+    (finding,) = verify_lake(place_of(tmp_path), orders.cluster).findings
     assert (finding.partition, finding.offset) == (0, 10)
     archive_once(spark, orders.address, tmp_path, orders.name)
     assert rows_of(table) == records_of(orders.address, orders.name)
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_a_topic_that_ends_before_its_table_is_not_archived(spark: SparkSession, orders: Topic, tmp_path: Path) -> None:
     orders.send(values(10))
     archive_once(spark, orders.address, tmp_path, orders.name)
-    plan = plan_partition(TopicTable(table_of(tmp_path, orders.name)), 0, 0, 7, accept_gap=True)
+    plan = plan_partition(TopicTable(place_of(table_of(tmp_path, orders.name))), 0, 0, 7, accept_gap=True)
     assert plan.trouble is not None
     assert plan.trouble.startswith("it ends at 7, behind its table, which holds it up to 10")
 
@@ -277,7 +278,7 @@ def test_a_commit_never_names_a_file_that_is_not_there(spark: SparkSession, orde
                 file.unlink()
 
     orders.send(values(10))
-    with pytest.raises(FileAway, match="a folder that the driver and all executors share"):
+    with pytest.raises(FileAway, match="a place that the driver and all executors share"):
         archive_once(spark, orders.address, tmp_path, orders.name, at_step=lose_the_file)
     assert rows_of(table) == []
     archive_once(spark, orders.address, tmp_path, orders.name)
@@ -302,5 +303,5 @@ def test_properties_that_would_lose_the_position_are_refused(
     archive_once(spark, orders.address, tmp_path, orders.name)
     delta = DeltaTable(str(table_of(tmp_path, orders.name)))
     delta.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"}, False)
-    with pytest.raises(TableRefused, match="Unset that property"):
+    with pytest.raises(TableRefused, match="Unset the property"):
         archive_once(spark, orders.address, tmp_path, orders.name)

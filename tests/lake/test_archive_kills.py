@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.lake.place import place_of
 from headrace.lake.status import lake_status
 from headrace.lake.verify import verify_lake
 from tests.cli.conftest import COMMAND, environment, run_command
@@ -46,7 +47,7 @@ def test_a_killed_job_neither_loses_nor_doubles(step: str, spark: SparkSession, 
     archive_once(spark, orders.address, tmp_path, orders.name)
     assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
     assert len(records_of(orders.address, orders.name)) == 1100
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_the_command_archives_what_comes_until_it_is_told_to_stop(orders: Topic, tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_the_command_archives_what_comes_until_it_is_told_to_stop(orders: Topic,
     command = [*COMMAND, "lake", "archive", *options, "--topics", orders.name]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         deadline = time.monotonic() + TIMEOUT_S
-        while not (lake.exists() and [p.rows for p in lake_status(lake, orders.cluster)] == [500, 0]):
+        while not (lake.exists() and [p.rows for p in lake_status(place_of(lake), orders.cluster)] == [500, 0]):
             assert process.poll() is None, process.stderr and process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.1)

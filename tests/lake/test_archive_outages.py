@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.lake.archive import Settings, Step
+from headrace.lake.place import place_of
 from headrace.lake.table import TopicTable
 from headrace.lake.verify import verify_lake
 from tests.broker_process import BrokerProcess, wait_until
@@ -29,7 +30,7 @@ ONCE_OR_OFTEN = [1, pytest.param(8, marks=pytest.mark.faults)]
 
 
 def following(lake: Path, topic: str) -> Settings:
-    return Settings(lake, [topic], commit_every_s=COMMIT_EVERY_S)
+    return Settings(place_of(lake), [topic], commit_every_s=COMMIT_EVERY_S)
 
 
 def disturb(spark: SparkSession, broker: BrokerProcess, topic: str, lake: Path, trouble: Callable[[], None]) -> None:
@@ -83,7 +84,7 @@ def test_partitions_that_are_added_while_the_archive_runs(spark: SparkSession, o
         orders.send([b"new"] * 5, partition=3)
         wait_until(lambda: len(rows_of(table)) == 6 if table.exists() else False, "the new one is not archived", 120)
     assert rows_of(table) == records_of(orders.address, orders.name)
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 def test_records_that_are_deleted_while_they_are_to_be_archived_stop_that_partition_alone(
@@ -105,9 +106,9 @@ def test_records_that_are_deleted_while_they_are_to_be_archived_stop_that_partit
     table = table_of(tmp_path, orders.name)
     assert rows_of(table) == [(1, n, b"%d" % n) for n in range(10)]
     archive_once(spark, orders.address, tmp_path, orders.name, accept_gap=True)
-    assert TopicTable(table).coverage[0].gaps == [(0, 4)]
+    assert TopicTable(place_of(table)).coverage[0].gaps == [(0, 4)]
     assert rows_of(table) == records_of(orders.address, orders.name)
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
 @pytest.mark.parametrize(
@@ -134,4 +135,4 @@ def test_a_topic_that_is_made_again_in_the_middle_of_a_round_gets_a_table_of_its
     # What was fetched before the topic went is in the table that was its own.
     kept = rows_of(table.with_name(f"{table.name}_.{old_id}"))
     assert kept == ([] if at == "before-write" else [(0, n, b"old-%d" % n) for n in range(10)])
-    assert verify_lake(tmp_path, orders.cluster).findings == []
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []

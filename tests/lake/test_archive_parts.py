@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import string
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, name_file, read_name
-from headrace.lake.folders import folder_of, folder_of_deleted, local_lake
+from headrace.lake.folders import folder_of, folder_with_id, is_folder_of
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.standby import Standby
 
@@ -27,18 +25,19 @@ RECORDS = st.lists(
 @given(TOPICS, TOPICS)
 def test_two_topics_never_share_a_folder_even_where_case_is_ignored(one: str, other: str) -> None:
     assert (folder_of(one).lower() == folder_of(other).lower()) == (one == other)
-    assert len(folder_of_deleted(one, bytes(16))) <= 255
+    assert len(folder_with_id(one, bytes(16))) <= 255
 
 
 @given(TOPICS)
 def test_a_deleted_topics_table_never_takes_a_topics_folder(topic: str) -> None:
-    assert folder_of_deleted("orders", bytes(16)) != folder_of(topic)
+    assert folder_with_id("orders", bytes(16)) != folder_of(topic)
 
 
-def test_an_object_store_is_refused() -> None:
-    with pytest.raises(ValueError, match="no folder of a file system"):
-        local_lake("s3://bucket/lake")
-    assert local_lake("file:///data/lake") == Path("/data/lake")
+@given(TOPICS, TOPICS)
+def test_a_name_finds_the_folders_of_its_own_topics_alone(one: str, other: str) -> None:
+    for folder in (folder_of(one), folder_with_id(one, bytes(16))):
+        assert is_folder_of(folder, one)
+        assert is_folder_of(folder, other) == (one == other)
 
 
 def rows(records: Records, first: int) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.client import Cluster
+from headrace.lake.place import place_of
 from headrace.lake.status import lake_status
 from headrace.lake.table import TopicTable
 from headrace.lake.verify import Finding, verify_lake
@@ -35,7 +36,7 @@ def archived(spark: SparkSession, orders: Topic, tmp_path: Path) -> Topic:
 
 def rewrite(table: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     """Puts other rows into the second file, under its name."""
-    path = table / TopicTable(table).coverage[0].files[1].path
+    path = table / TopicTable(place_of(table)).coverage[0].files[1].path
     pq.write_table(change(pq.read_table(path)), path)
 
 
@@ -54,20 +55,20 @@ def with_another_700(rows: pa.Table) -> pa.Table:
 
 
 def findings(lake: Path, cluster: Cluster | None) -> list[Finding]:
-    return verify_lake(lake, cluster).findings
+    return verify_lake(place_of(lake), cluster).findings
 
 
 def test_a_sound_table_has_no_findings(archived: Topic, tmp_path: Path) -> None:
-    proof = verify_lake(tmp_path, archived.cluster)
+    proof = verify_lake(place_of(tmp_path), archived.cluster)
     assert (proof.topics, proof.files, proof.rows, proof.rows_compared, proof.findings) == (1, 2, ROWS, ROWS, [])
     archived.admin.delete_records({(archived.name, 0): 700})
-    proof = verify_lake(tmp_path, archived.cluster)
+    proof = verify_lake(place_of(tmp_path), archived.cluster)
     assert (proof.rows, proof.rows_compared, proof.findings) == (ROWS, ROWS - 700, [])
 
 
 def test_a_flipped_byte_is_found_with_and_without_the_topic(archived: Topic, tmp_path: Path) -> None:
     table = table_of(tmp_path, archived.name)
-    file = TopicTable(table).coverage[0].files[1]
+    file = TopicTable(place_of(table)).coverage[0].files[1]
     content = bytearray((table / file.path).read_bytes())
     chunk = pq.read_metadata(table / file.path).row_group(0).column(6)
     content[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
@@ -100,7 +101,7 @@ def test_a_changed_row_is_found_long_after_the_topic_has_let_go_of_it(
 ) -> None:
     archived.admin.delete_records({(archived.name, 0): ROWS})
     table = table_of(tmp_path, archived.name)
-    second = TopicTable(table).coverage[0].files[1]
+    second = TopicTable(place_of(table)).coverage[0].files[1]
     rewrite(table, change)
     found = [finding for finding in findings(tmp_path, archived.cluster) if "bytes" not in finding.what]
     assert found
@@ -127,7 +128,7 @@ def test_a_row_added_through_delta_is_found(spark: SparkSession, archived: Topic
 def test_status_shows_hot_and_cold_ranges_lag_and_files(archived: Topic, tmp_path: Path) -> None:
     archived.send([b"more"] * 20)
     archived.admin.delete_records({(archived.name, 0): 300})
-    first, second = lake_status(tmp_path, archived.cluster)
+    first, second = lake_status(place_of(tmp_path), archived.cluster)
     assert (first.topic, first.partition) == (archived.name, 0)
     assert (first.hot_start, first.hot_end) == (300, ROWS + 20)
     assert (first.cold_start, first.cold_end) == (0, ROWS)

@@ -17,6 +17,7 @@ from headrace.client import Cluster, Producer, Reader
 from headrace.client.admin import EARLIEST
 from headrace.client.batch_sender import BatchSender
 from headrace.lake.folders import folder_of
+from headrace.lake.place import place_of
 from headrace.lake.replay import Replay, Settings, Summary
 from headrace.lake.replay_batches import Encoded, encode_batches
 from headrace.lake.replay_origin import HEADER, Origin, find_arrived, with_origin
@@ -252,5 +253,5 @@ def test_killed_again_and_again_each_record_comes_once_and_in_order(
         killed = subprocess.run([*command, str(rows)], check=False, timeout=TIMEOUT_S)
         assert killed.returncode == -signal.SIGKILL
     assert 0 < len([r for held in records(orders, into).values() for r in held]) < 40_000
-    replay(TopicTable(tmp_path / folder_of(orders.name)), cluster, into)
+    replay(TopicTable(place_of(tmp_path) / folder_of(orders.name)), cluster, into)
     check_each_once(orders, into, 40_000)

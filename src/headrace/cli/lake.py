@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,9 @@ from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.quantities import show_approximate_size
 from headrace.cli.topics import json_option
 from headrace.client import Cluster
+
+if TYPE_CHECKING:
+    from headrace.lake.place import Place
 
 
 @click.group()
@@ -36,7 +39,7 @@ lake.add_command(replay)
 @click.option("--accept-gap", is_flag=True, help="Record what was deleted before it was archived as a gap, and go on.")
 @cluster_options
 def archive(
-    cluster: Cluster, root: Path, topics: tuple[str, ...], once: bool, master: str | None, accept_gap: bool
+    cluster: Cluster, root: Place, topics: tuple[str, ...], once: bool, master: str | None, accept_gap: bool
 ) -> None:
     """Carry topics into Delta tables, each record once.
 
@@ -85,7 +88,7 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 @lake_option
 @json_option
 @cluster_options
-def status(cluster: Cluster, root: Path, topics: tuple[str, ...], as_json: bool) -> None:
+def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool) -> None:
     """Show per partition what the topic holds, what the table holds, and what is still to be archived.
 
     \b
@@ -129,7 +132,7 @@ def _range(start: int | None, end: int | None) -> str | None:
 @click.option("--offline", is_flag=True, help="Prove the tables alone, without a broker.")
 @json_option
 @cluster_options
-def verify(cluster: Cluster, root: Path, topics: tuple[str, ...], offline: bool, as_json: bool) -> None:
+def verify(cluster: Cluster, root: Place, topics: tuple[str, ...], offline: bool, as_json: bool) -> None:
     """Prove that tables and topics agree, and say where not; the exit code is 1 then.
 
     Every row is read and compared with the count and digest that the archive wrote down, and with the topic as far

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import click
@@ -15,17 +15,32 @@ MISSING_EXTRA = "the lake needs packages that are not installed: pip install 'he
 
 
 def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--lake`, as `root`; what the lake refuses becomes a sentence."""
+    """Give a command `--lake` and `--storage`, as `root`; what the lake refuses becomes a sentence."""
 
-    @click.option("--lake", "place", metavar="PATH", required=True, help="The folder that the tables lie in.")
+    @click.option("--lake", "place", metavar="PLACE", required=True, help="Where the tables lie: a folder, or s3://...")
+    @click.option(
+        "--storage",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="An option of the object store, such as aws_endpoint_url; may be repeated.  [the environment]",
+    )
     @functools.wraps(command)
-    def with_place(*args: object, place: str, **given: object) -> Result:
+    def with_place(*args: object, place: str, storage: tuple[str, ...], **given: object) -> Result:
         with sentences():
-            from headrace.lake.folders import local_lake
+            from headrace.lake.place import place_of
 
-            return command(*args, root=local_lake(place), **given)
+            return command(*args, root=place_of(place, storage_options(storage)), **given)
 
     return with_place
+
+
+def storage_options(given: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`s as options of an object store; a key may have the prefix `storage.`."""
+    pairs = [pair.partition("=") for pair in given]
+    for name, equals, _ in pairs:
+        if not (name.removeprefix("storage.") and equals):
+            raise click.UsageError(f"--storage {name!r} is not KEY=VALUE")
+    return {name.removeprefix("storage."): value for name, _, value in pairs}
 
 
 def lake_option(command: Callable[..., Result]) -> Callable[..., Result]:
@@ -51,9 +66,12 @@ def sentences() -> Iterator[None]:
             raise
         raise click.ClickException(f"{MISSING_EXTRA} (no {error.name})") from None
     except Exception as error:
+        from deltalake.exceptions import DeltaError
+
+        from headrace.lake.place import reason
         from headrace.lake.session import NoJava
 
-        # ValueError: a table or a path that is refused. OSError: a file that is not where it must be.
-        if not isinstance(error, NoJava | ValueError | OSError) or isinstance(error, ConnectionError):
+        # ValueError: a table or a place that is refused. OSError: a file that is not where it must be, or a store away.
+        if not isinstance(error, NoJava | ValueError | OSError | DeltaError) or isinstance(error, ConnectionError):
             raise
-        raise click.ClickException(str(error).rstrip(".")) from None
+        raise click.ClickException(reason(error).rstrip(".")) from None

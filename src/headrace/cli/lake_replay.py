@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +18,7 @@ from headrace.client import Cluster
 from headrace.wire.compression import CODECS, Compression
 
 if TYPE_CHECKING:
+    from headrace.lake.place import Place
     from headrace.lake.replay import Summary
     from headrace.lake.replay_partitions import Partitioner
     from headrace.lake.replay_target import Target
@@ -76,7 +76,7 @@ def read_run(ctx: click.Context, param: click.Parameter, given: str) -> str:
 @cluster_options
 def replay(
     cluster: Cluster,
-    root: Path,
+    root: Place,
     source: tuple[str, tuple[int, ...]],
     into: str | None,
     start: Where | None,
@@ -101,14 +101,13 @@ def replay(
       headrace lake replay --lake lake --topic orders --into day --from 2026-05-01
       headrace lake replay --lake lake --topic a:0,2 --bootstrap hub:9092
     """
-    from headrace.lake.folders import folder_of
+    from headrace.lake.catalogue import tables_in
     from headrace.lake.replay import Replay, Settings
     from headrace.lake.replay_rows import Bounds
     from headrace.lake.replay_target import find_target, source_partitions
-    from headrace.lake.table import TopicTable
 
     topic, chosen = source
-    table = TopicTable(root / folder_of(topic))
+    (table,) = tables_in(root, [topic])
     if absent := set(chosen) - set(table.coverage):
         raise click.UsageError(f"the table of {topic} has no partition {min(absent)}")
     cluster.retrying(lambda: cluster.refresh([]))

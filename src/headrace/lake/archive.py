@@ -11,18 +11,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.admin import EARLIEST, LATEST, TopicInfo
+from headrace.lake.catalogue import open_or_create
 from headrace.lake.parquet_file import write_gap
+from headrace.lake.place import Place
 from headrace.lake.plan import Plan, plan_partition
 from headrace.lake.range_task import Outcome, Range, task
 from headrace.lake.standby import Standby
-from headrace.lake.table import Identity, StaleArchive, TopicTable, Written, open_or_create
+from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ Offsets = Mapping[tuple[str, int], int]
 class Settings(msgspec.Struct, frozen=True):
     """What to archive, where to, and how often. Topics join by name, and those with `remote.storage.enable=true`."""
 
-    lake: Path
+    lake: Place
     topics: Sequence[str] = ()
     accept_gap: bool = False
     commit_every_s: float = 30.0
@@ -218,7 +219,7 @@ class Archive:
         wanted = [plan for plan in plans if plan.start < plan.end]
         most_bytes = max(_LEAST_TASK_BYTES, self._settings.commit_bytes // max(1, len(wanted)))
         return [
-            Range(p.topic, p.topic_id, p.partition, p.start, p.end, str(self._tables[p.topic].path), most_bytes)
+            Range(p.topic, p.topic_id, p.partition, p.start, p.end, self._tables[p.topic].place, most_bytes)
             for p in wanted
         ]
 
@@ -251,7 +252,7 @@ class Archive:
                 else:
                     self._stop(topic, plan.partition, outcome.trouble)
             if plan.gap:
-                written.append(write_gap(table.path, plan.partition, *plan.gap))
+                written.append(write_gap(table.place, plan.partition, *plan.gap))
                 self._say(f"{topic}-{plan.partition}: offsets {plan.gap[0]} to {plan.gap[1] - 1} are recorded as a gap")
             if outcome is not None and outcome.written is not None:
                 written.append(outcome.written)

@@ -11,7 +11,6 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from headrace.cold_log import ColdAway
 from headrace.lake import encode as encoding
 from headrace.lake.encode import EncodedBatch, Int64s
 from headrace.lake.files import RangeFile
+from headrace.lake.place import Place
 
 OPEN_FILES = 64
 """Files kept open; a consumer that reads forward needs two at a time."""
@@ -84,15 +84,15 @@ class ColdFiles:
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, table: Path, file: RangeFile) -> OpenFile:
+    def open(self, table: Place, file: RangeFile) -> OpenFile:
         """A file; FileNotFoundError if it is gone."""
-        name = str(table / file.path)
+        name = (table / file.path).uri
         with self._lock:
             if name in self._open:
                 self._open.move_to_end(name)
                 return self._open[name]
         with _readable(name):
-            opened = _open(name, file)
+            opened = _open(table, file)
         with self._lock:
             self._open[name] = opened
             while len(self._open) > OPEN_FILES:
@@ -105,8 +105,8 @@ class ColdFiles:
             self._open.clear()
 
 
-def _open(name: str, file: RangeFile) -> OpenFile:
-    source = pa.OSFile(name)
+def _open(table: Place, file: RangeFile) -> OpenFile:
+    name, source = (table / file.path).uri, table.open(file.path)
     metadata = pq.read_metadata(source)
     if metadata.num_rows != file.rows:
         raise ColdAway(f"{name} has {metadata.num_rows} rows, not the {file.rows} of its name.")

@@ -9,7 +9,6 @@ for the socket.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import logging
 import os
@@ -31,7 +30,7 @@ from headrace.lake.cold_reading import ColdReading
 from headrace.lake.cold_search import TimeSearch, retained_start
 from headrace.lake.cold_table import ColdTables, NothingHeld, Snapshot
 from headrace.lake.encode import warm_up
-from headrace.lake.folders import local_lake
+from headrace.lake.place import place_of
 from headrace.wire.compression import Buffer
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class ColdServer:
 
     def __init__(self, lake: frames.OpenLake) -> None:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="cold")
-        self._lake = local_lake(lake.uri)
+        self._lake = place_of(lake.uri, lake.storage_options)
         self._files = ColdFiles()
         self._tables = ColdTables(self._lake, lake.cluster_id, self._executor)
         self._reading = ColdReading(self._tables, self._files, self._executor)
@@ -112,15 +111,14 @@ class ColdServer:
 
     async def _search(self, ask: frames.AskTime, snapshot: Snapshot) -> tuple[int, int] | None:
         covered = snapshot.files(ask.partition).span(ask.partition, ask.first, ask.stop)
-        table = self._tables.path(ask.partition.topic)
+        table = self._tables.place(ask.partition)
         search = TimeSearch(self._files, table, covered, snapshot.newest_ms, ask.first, ask.stop)
         find = search.newest if ask.timestamp is None else partial(search.at_or_after, ask.timestamp)
         return await asyncio.get_running_loop().run_in_executor(self._executor, find)
 
     def _look_at_lake(self) -> None:
         try:
-            with contextlib.suppress(FileNotFoundError):  # the archive makes it
-                next(os.scandir(self._lake), None)
+            self._lake.folders()
         except OSError as error:
             raise ColdAway(f"The lake in {self._lake} cannot be read: {error}") from None
 

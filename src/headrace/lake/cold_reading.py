@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 
 import msgspec
 
@@ -23,6 +22,7 @@ from headrace.lake.cold_files import ColdFiles, OpenFile, RowGroup
 from headrace.lake.cold_pieces import Pieces
 from headrace.lake.cold_table import ColdTables, PartitionFiles, lacks
 from headrace.lake.encode import EncodedBatch
+from headrace.lake.place import Place
 
 AHEAD_BYTES = 8 * 1024 * 1024
 """Of encoded batches that are prepared for a consumer that reads on."""
@@ -91,7 +91,7 @@ class ColdReading:
         return read
 
     def _walk(self, partition: ColdPartition, found: PartitionFiles, offset: int, stop: int) -> _Walk:
-        return _Walk(self._files, self._executor, self._tables.path(partition.topic), partition, found, offset, stop)
+        return _Walk(self._files, self._executor, self._tables.place(partition), partition, found, offset, stop)
 
     # Reading ahead
 
@@ -120,7 +120,7 @@ class _Walk:
         self,
         files: ColdFiles,
         executor: Executor,
-        table: Path,
+        table: Place,
         partition: ColdPartition,
         found: PartitionFiles,
         position: int,

@@ -7,12 +7,12 @@ Parquet for row groups; what they do not rule out is read, two columns of it. Ev
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from headrace.lake.cold_files import ColdFiles, OpenFile, RowGroup
 from headrace.lake.files import RangeFile
+from headrace.lake.place import Place
 
 _NEVER_RULED_OUT = (1 << 63) - 1
 
@@ -23,7 +23,7 @@ class TimeSearch:
     def __init__(
         self,
         files: ColdFiles,
-        table: Path,
+        table: Place,
         covered: Sequence[RangeFile],
         newest_ms: Mapping[str, int],
         first: int,

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -23,8 +22,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.cold_log import ColdAway, ColdPartition, Held
+from headrace.lake.catalogue import place_of_table
 from headrace.lake.files import RangeFile, coverage_by_partition, read_name
 from headrace.lake.folders import folder_of
+from headrace.lake.place import Place
 from headrace.lake.table import Identity, TableRefused, read_identity
 
 YOUNG_S = 2.0
@@ -104,14 +105,15 @@ class Snapshot(msgspec.Struct, frozen=True):
 class ColdTables:
     """The tables of a lake, opened when they are first asked for."""
 
-    def __init__(self, lake: Path, cluster_id: str, executor: Executor) -> None:
+    def __init__(self, lake: Place, cluster_id: str, executor: Executor) -> None:
         self._lake, self._cluster_id, self._executor = lake, cluster_id, executor
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[tuple[str, bytes], _Table] = {}
         self._renewing: dict[str, asyncio.Task[None]] = {}
 
-    def path(self, topic: str) -> Path:
+    def place(self, partition: ColdPartition) -> Place:
         """Where a topic's table lies."""
-        return self._lake / folder_of(topic)
+        table = self._tables.get((partition.topic, partition.topic_id))
+        return table.place if table is not None else self._lake / folder_of(partition.topic)
 
     async def fresh(self, partition: ColdPartition) -> Snapshot:
         """The table as it is now."""
@@ -130,9 +132,10 @@ class ColdTables:
     async def _snapshot(
         self, partition: ColdPartition, look: Callable[[_Table], Snapshot], good: Callable[[Snapshot], bool]
     ) -> Snapshot:
-        table = self._tables.get(partition.topic)
+        key = (partition.topic, partition.topic_id)
+        table = self._tables.get(key)
         if table is None:
-            table = self._tables[partition.topic] = _Table(self.path(partition.topic))
+            table = self._tables[key] = _Table(self._lake, Identity(self._cluster_id, *key))
         taken = table.taken
         if taken is None or not good(taken):
             async with table.lock:
@@ -153,12 +156,12 @@ class ColdTables:
         identity = taken.identity
         if identity.cluster_id != self._cluster_id or identity.topic != partition.topic:
             raise NothingHeld(
-                f"The table in {self.path(partition.topic)} is of topic {identity.topic} of cluster "
+                f"The table in {self.place(partition)} is of topic {identity.topic} of cluster "
                 f"{identity.cluster_id}, not {partition.topic} of {self._cluster_id}."
             )
         if identity.topic_id != partition.topic_id:
             raise NothingHeld(
-                f"The table in {self.path(partition.topic)} is of an earlier topic {partition.topic}, which was "
+                f"The table in {self.place(partition)} is of an earlier topic {partition.topic}, which was "
                 "deleted; the archive moves it aside when it comes to the new one."
             )
         return taken
@@ -167,10 +170,11 @@ class ColdTables:
 class _Table:
     """One table: what was last seen of it. `open` and `update` block, and run one at a time under `lock`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, lake: Place, identity: Identity) -> None:
         self.taken: Snapshot | None = None
         self.lock = asyncio.Lock()
-        self._path = path
+        self._lake, self._identity = lake, identity
+        self.place = lake / folder_of(identity.topic)
         self._delta: DeltaTable | None = None
         self._version = -1
         self._known: dict[str, RangeFile | None] = {}
@@ -185,7 +189,8 @@ class _Table:
         taken_s = time.monotonic()
         try:
             if self._delta is None:
-                self._delta = DeltaTable(str(self._path))
+                self.place = place_of_table(self._lake, self._identity)
+                self._delta = self.place.delta()
                 self.taken = self._list(self._delta, taken_s)
             else:
                 self._delta.update_incremental()
@@ -197,17 +202,17 @@ class _Table:
             return self.taken
         except TableNotFoundError:
             self.taken = self._delta = None
-            raise NothingHeld(f"There is no table in {self._path}.") from None
+            raise NothingHeld(f"There is no table in {self.place}.") from None
         except TableRefused as refused:
             self.taken = self._delta = None
             raise ColdAway(str(refused)) from None
         except (DeltaError, OSError) as error:
             # It may pass, and who reads from files that were live before may go on.
             self._delta = None
-            raise ColdAway(f"The table in {self._path} cannot be read: {first_line(error)}") from None
+            raise ColdAway(f"The table in {self.place} cannot be read: {first_line(error)}") from None
 
     def _list(self, delta: DeltaTable, taken_s: float) -> Snapshot:
-        identity, _ = read_identity(self._path, delta)
+        identity, _ = read_identity(self.place, delta)
         actions = pa.table(delta.get_add_actions(flatten=True))
         paths, sizes = actions["path"].to_pylist(), actions["size_bytes"].to_pylist()
         known, before = {}, self._known

@@ -8,10 +8,11 @@ deleted, a name too long for a file system. Apart because the archive, the broke
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
+import re
 
 LONGEST = 180
 """Characters of a folder's name; file systems allow 255, and a deleted topic's table gets its id behind it."""
+_TOPIC_ID = re.compile("[0-9a-f]{32}")
 
 
 def folder_of(topic: str) -> str:
@@ -22,13 +23,14 @@ def folder_of(topic: str) -> str:
     return f"{name[:100].rstrip('_')}_.{hashlib.sha256(topic.encode()).hexdigest()}"
 
 
-def folder_of_deleted(topic: str, topic_id: bytes) -> str:
-    """The folder's name of a table whose topic was deleted and made again."""
+def folder_with_id(topic: str, topic_id: bytes) -> str:
+    """The folder's name of a table that shares its topic's name with another: the topic was deleted and made again."""
     return f"{folder_of(topic)}_.{topic_id.hex()}"
 
 
-def local_lake(lake: str) -> Path:
-    """The lake's root. Object stores are refused until a commit there is as safe as on a file system."""
-    if "://" in lake and not lake.startswith("file://"):
-        raise ValueError(f"{lake} is no folder of a file system; the archive writes to those only.")
-    return Path(lake.removeprefix("file://")).absolute()
+def is_folder_of(folder: str, topic: str) -> bool:
+    """Whether a folder is for the table of a topic of this name, of today or of before."""
+    plain = folder_of(topic)
+    return folder == plain or (
+        folder.startswith(f"{plain}_.") and _TOPIC_ID.fullmatch(folder[len(plain) + 2 :]) is not None
+    )

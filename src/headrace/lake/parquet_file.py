@@ -8,9 +8,7 @@ a file that no commit names.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ import pyarrow.parquet as pq
 
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import GAP, RangeFile, name_file
+from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.table import Written
 
@@ -30,7 +29,7 @@ _REPEATING = ["partition", "timestamp_type", "day"]
 class RangeWriter:
     """Takes the rows of a range in the order of offsets and puts them into a file."""
 
-    def __init__(self, table: Path, partition: int, start: int) -> None:
+    def __init__(self, table: Place, partition: int, start: int) -> None:
         self._table, self._partition, self._start = table, partition, start
         self._digest = RowDigest()
         self._bounds: dict[str, tuple[Any, Any]] = {}
@@ -77,12 +76,7 @@ class RangeWriter:
         self._parquet.close()
         content = self._buffer.getvalue()
         path = name_file(self._partition, self._start, end, self.rows, digest)
-        place = self._table / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with open(place, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        self._table.put(path, content)
         found = RangeFile(self._partition, self._start, end, self.rows, digest, path, content.size)
         return Written(found, self._stats())
 
@@ -103,7 +97,7 @@ class RangeWriter:
         )
 
 
-def write_gap(table: Path, partition: int, start: int, end: int) -> Written:
+def write_gap(table: Place, partition: int, start: int, end: int) -> Written:
     """A file without rows that stands for records lost before they were archived."""
     return RangeWriter(table, partition, start)._put(end, GAP)
 

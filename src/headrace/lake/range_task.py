@@ -7,7 +7,6 @@ are committed all the same. It may stop before the range's end once it has fetch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +16,7 @@ from headrace.client.reader import Fetched
 from headrace.lake.decode import decode
 from headrace.lake.fetching import next_offset
 from headrace.lake.parquet_file import RangeWriter
+from headrace.lake.place import Place
 from headrace.lake.rows import table_rows
 from headrace.lake.table import Written
 from headrace.wire.batch import BatchError
@@ -33,7 +33,7 @@ class Range(msgspec.Struct, frozen=True):
     partition: int
     start: int
     end: int
-    table: str
+    table: Place
     most_bytes: int
 
 
@@ -58,7 +58,7 @@ def task(bootstrap: str) -> Callable[[bytes], bytes]:
 
 def archive_range(bootstrap: str, wanted: Range) -> Outcome:
     """Fetches a range, or as much of it as one file takes, and writes the file."""
-    writer = RangeWriter(Path(wanted.table), wanted.partition, wanted.start)
+    writer = RangeWriter(wanted.table, wanted.partition, wanted.start)
     position, fetched_bytes = wanted.start, 0
     try:
         with Cluster(bootstrap, client_id="headrace-archive") as cluster:

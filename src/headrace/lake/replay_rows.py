@@ -97,7 +97,7 @@ class SourceRows:
     def _read(self, partition: int, files: Sequence[RangeFile]) -> Iterator[pa.RecordBatch]:
         last = -1
         for file in files:
-            with pq.ParquetFile(self._table.path / file.path) as parquet:
+            with self._table.place.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
                 for group in range(parquet.num_row_groups):
                     if not self._may_hold(parquet.metadata.row_group(group)):
                         continue

@@ -126,4 +126,4 @@ def _oldest_ms(table: TopicTable) -> int | None:
 
 
 def _delta(table: TopicTable) -> DeltaTable:
-    return DeltaTable(str(table.path))
+    return table.place.delta()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import EARLIEST, LATEST
+from headrace.lake.catalogue import tables_in
 from headrace.lake.files import Coverage
-from headrace.lake.table import TopicTable, tables_in
+from headrace.lake.place import Place
+from headrace.lake.table import TopicTable
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     table: str
 
 
-def lake_status(lake: Path, cluster: Cluster, topics: Sequence[str] = ()) -> list[PartitionStatus]:
+def lake_status(lake: Place, cluster: Cluster, topics: Sequence[str] = ()) -> list[PartitionStatus]:
     """Each partition of each table, and those of their topics that the table does not have yet."""
     live = {topic.name: topic for topic in Admin(cluster).list_topics()}
     found: list[PartitionStatus] = []
@@ -67,7 +68,7 @@ def _status(table: TopicTable, partition: int, hot: tuple[int, int] | None, last
         size_bytes=sum(file.size_bytes for file in files),
         committed=table.transaction_version(partition),
         last_commit_ms=last_commit_ms,
-        table=str(table.path),
+        table=str(table.place),
     )
 
 

@@ -8,23 +8,20 @@ commit that names a file which is not there. So a commit first sees every file a
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from headrace.lake.digest import chained
 from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, read_name
-from headrace.lake.folders import folder_of, folder_of_deleted
+from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 
 CLUSTER, TOPIC, TOPIC_ID, STARTS = "headrace.cluster.id", "headrace.topic", "headrace.topic.id", "headrace.starts"
@@ -76,13 +73,13 @@ class LastCommit(msgspec.Struct, frozen=True):
 class TopicTable:
     """One topic's table as of the last `refresh`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, place: Place) -> None:
+        self.place = place
         try:
-            self._delta = DeltaTable(str(path))
+            self._delta = place.delta()
         except TableNotFoundError:
-            raise TableRefused(f"There is no Delta table in {path}.") from None
-        self.identity, self._starts = read_identity(path, self._delta)
+            raise TableRefused(f"There is no Delta table in {place}.") from None
+        self.identity, self._starts = read_identity(place, self._delta)
         self.coverage: dict[int, Coverage] = {}
         self.foreign: list[str] = []
         self._look()
@@ -90,6 +87,10 @@ class TopicTable:
     @property
     def version(self) -> int:
         return self._delta.version()
+
+    @property
+    def created_ms(self) -> int:
+        return self._delta.metadata().created_time
 
     def refresh(self) -> None:
         """Looks at what others, or we, committed since."""
@@ -129,7 +130,7 @@ class TopicTable:
     def commit(self, written: Sequence[Written]) -> None:
         """Adds these files, of ranges that continue what is there, or raises and adds nothing."""
         files = [one.file for one in written]
-        _check_files(self.path, files)
+        _check_files(self.place, files)
         self._check_still_ours()
         properties = CommitProperties(
             custom_metadata={NOTE: self._note(files)},
@@ -161,86 +162,39 @@ class TopicTable:
     def _check_still_ours(self) -> None:
         """A topic that was deleted and made again has another table here by now."""
         try:
-            found, _ = read_identity(self.path, DeltaTable(str(self.path)))
+            found, _ = read_identity(self.place, self.place.delta())
         except TableNotFoundError:
-            raise StaleArchive(f"The table in {self.path} is gone.") from None
+            raise StaleArchive(f"The table in {self.place} is gone.") from None
         if found != self.identity:
-            raise StaleArchive(f"The table in {self.path} belongs to another topic by now.")
+            raise StaleArchive(f"The table in {self.place} belongs to another topic by now.")
 
 
-def open_or_create(lake: Path, identity: Identity, starts: Mapping[int, int]) -> TopicTable:
-    """The topic's table; a new one says where its partitions began (`starts`).
-
-    The table of a topic that had this name before and was deleted is kept, under a name with that topic's id.
-    """
-    path = lake / folder_of(identity.topic)
-    if (path / "_delta_log").is_dir():
-        table = TopicTable(path)
-        if table.identity == identity:
-            return table
-        if (table.identity.cluster_id, table.identity.topic) != (identity.cluster_id, identity.topic):
-            raise TableRefused(
-                f"{path} holds topic {table.identity.topic} of cluster {table.identity.cluster_id}, not "
-                f"{identity.topic} of {identity.cluster_id}. Give this cluster another --lake, or move the folder away."
-            )
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(path, lake / folder_of_deleted(identity.topic, table.identity.topic_id))
-    path.mkdir(parents=True, exist_ok=True)
-    # A second archive may be creating it too: then its table is as good as ours.
-    with contextlib.suppress(DeltaError):
-        DeltaTable.create(
-            str(path),
-            TABLE_SCHEMA,
-            mode="ignore",
-            name=identity.topic,
-            configuration={
-                CLUSTER: identity.cluster_id,
-                TOPIC: identity.topic,
-                TOPIC_ID: identity.topic_id.hex(),
-                STARTS: json.dumps(dict(starts)),
-                # The notes in the commits prove old rows: they are kept as long as the rows are.
-                "delta.enableExpiredLogCleanup": "false",
-            },
-            raise_if_key_not_exists=False,
-        )
-    return TopicTable(path)
-
-
-def tables_in(lake: Path, topics: Sequence[str] = ()) -> list[TopicTable]:
-    """The tables of a lake, those of these topics only if any are named, deleted ones' left out then."""
-    if topics:
-        return [TopicTable(lake / folder_of(topic)) for topic in topics]
-    return [TopicTable(found.parent) for found in sorted(lake.glob("*/_delta_log"))]
-
-
-def read_identity(path: Path, delta: DeltaTable) -> tuple[Identity, dict[int, int]]:
+def read_identity(place: Place, delta: DeltaTable) -> tuple[Identity, dict[int, int]]:
     """Whose table it is and where its partitions began; refused if it is not one that Headrace reads."""
     properties = delta.metadata().configuration
     try:
         identity = Identity(properties[CLUSTER], properties[TOPIC], bytes.fromhex(properties[TOPIC_ID]))
         starts = {int(partition): start for partition, start in json.loads(properties[STARTS]).items()}
     except (KeyError, ValueError):
-        raise TableRefused(f"{path} is a Delta table of somebody else. Move it away or use another --lake.") from None
+        raise TableRefused(f"{place} is a Delta table of somebody else. Move it away or use another --lake.") from None
     if _TRANSACTION_RETENTION in properties:
         raise TableRefused(
-            f"{path} has {_TRANSACTION_RETENTION}, which lets Delta forget the archive's position. Unset that property."
+            f"{place} has {_TRANSACTION_RETENTION}, which lets Delta forget the archive's position. Unset the property."
         )
     if delta.protocol().min_reader_version > 1:
         raise TableRefused(
-            f"{path} needs reader version {delta.protocol().min_reader_version} of Delta: a feature such as deletion "
+            f"{place} needs reader version {delta.protocol().min_reader_version} of Delta: a feature such as deletion "
             "vectors or column mapping was switched on, which Headrace does not read. Drop that feature."
         )
     return identity, starts
 
 
-def _check_files(path: Path, files: Sequence[RangeFile]) -> None:
-    for file in files:
-        try:
-            found = (path / file.path).stat().st_size
-        except FileNotFoundError:
+def _check_files(place: Place, files: Sequence[RangeFile]) -> None:
+    for file, found in zip(files, place.sizes([file.path for file in files]), strict=True):
+        if found is None:
             raise FileAway(
-                f"{path / file.path} was written by a task and is not there: --lake must be a folder that the driver "
+                f"{place / file.path} was written by a task and is not there: --lake must be a place that the driver "
                 "and all executors share."
-            ) from None
+            )
         if found != file.size_bytes:
-            raise FileAway(f"{path / file.path} has {found} bytes, not the {file.size_bytes} that were written.")
+            raise FileAway(f"{place / file.path} has {found} bytes, not the {file.size_bytes} that were written.")

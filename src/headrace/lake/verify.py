@@ -9,7 +9,6 @@ Plain pyarrow, row group by row group: no Spark, and memory stays that of one fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,10 +19,12 @@ import pyarrow.parquet as pq
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import EARLIEST, LATEST
+from headrace.lake.catalogue import tables_in
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import Coverage, RangeFile
+from headrace.lake.place import Place
 from headrace.lake.range_task import Range, decoded, fetch_range
-from headrace.lake.table import TopicTable, tables_in
+from headrace.lake.table import TopicTable
 from headrace.wire.errors import ErrorCode, KafkaError
 
 _COMPARED = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
@@ -51,7 +52,7 @@ class Proof(msgspec.Struct):
 
 
 def verify_lake(
-    lake: Path,
+    lake: Place,
     cluster: Cluster | None,
     topics: Sequence[str] = (),
     progress: Callable[[Proof], None] = lambda proof: None,
@@ -123,7 +124,8 @@ class _Verification:
 
     def _check_foreign(self, path: str) -> None:
         """Rows that somebody else put into the table, or put back after taking others out."""
-        held = pq.read_table(self._table.path / path, columns=["partition", "offset"])
+        with self._table.place.open(path) as file:
+            held = pq.read_table(file, columns=["partition", "offset"])
         for partition in sorted(pc.unique(held["partition"]).to_pylist()):
             offsets = held.filter(pc.equal(held["partition"], partition))["offset"]
             low, high = pc.min_max(offsets).values()
@@ -166,10 +168,11 @@ class _Verification:
             self._found(what, file.partition, file.start, file.path)
 
     def _rows(self, file: RangeFile) -> Iterator[pa.RecordBatch]:
-        place = self._table.path / file.path
-        if (size := place.stat().st_size) != file.size_bytes:
+        place = self._table.place
+        (size,) = place.sizes([file.path])
+        if size is not None and size != file.size_bytes:
             self._found(f"the file has {size} bytes, not {file.size_bytes}", file.partition, file.start, file.path)
-        with pq.ParquetFile(place, page_checksum_verification=True) as parquet:
+        with place.open(file.path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as parquet:
             for rows in parquet.iter_batches():
                 if rows.num_rows:
                     yield rows
@@ -179,7 +182,7 @@ class _Verification:
         start, end = max(file.start, hot[0]), min(file.end, hot[1])
         if self._cluster is None or start >= end:
             return False
-        wanted = Range(self._topic, self._table.identity.topic_id, file.partition, start, end, "", 0)
+        wanted = Range(self._topic, self._table.identity.topic_id, file.partition, start, end, self._table.place, 0)
         archived, live = RowDigest(), RowDigest()
         for rows in self._rows(file):
             offsets = rows.column("offset")
