@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.client import Cluster, Producer, Reader
@@ -17,6 +17,8 @@ from headrace.lake.table import Identity, TopicTable
 from headrace.wire.batch import check_crc
 from headrace.wire.compression import Buffer, Compression
 from headrace.wire.records import Header, Record, decode_batch
+
+OpenCold = Callable[["ColdTopic"], ColdReader]
 
 EVERYTHING = 1 << 62
 """A `stop` that stops nothing."""

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.client import Admin, Cluster, Producer
+from headrace.lake.cold import ColdReader
 from headrace.lake.session import NoJava, check_java
 from headrace.wire.compression import Compression
 from headrace.wire.records import Header
 from tests.broker_process import BrokerProcess
+from tests.lake.cold_topic import ColdTopic, OpenCold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +107,28 @@ class Topic:
     def options(self) -> dict[str, str]:
         """What every query of it needs."""
         return {"kafka.bootstrap.servers": self.address, "subscribe": self.name}
+
+
+@pytest.fixture
+def made(broker: BrokerProcess, topic: str, tmp_path: Path) -> Iterator[ColdTopic]:
+    """A topic that takes any timestamp, and its table."""
+    found = ColdTopic(broker.address, tmp_path / "lake", topic, {"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+    yield found
+    found.cluster.close()
+
+
+@pytest.fixture
+async def open_cold() -> AsyncIterator[OpenCold]:
+    """Readers of cold records that end with the test."""
+    readers: list[ColdReader] = []
+
+    def start(topic: ColdTopic) -> ColdReader:
+        readers.append(topic.reader())
+        return readers[-1]
+
+    yield start
+    for reader in readers:
+        await reader.close()
 
 
 @pytest.fixture

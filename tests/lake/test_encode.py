@@ -1,10 +1,11 @@
-"""Rows that become batches and come back as the same rows, by two decoders."""
+"""Rows that become batches and come back as the same rows, by three decoders."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
 
 from headrace.lake import encode as encoding
 from headrace.lake.decode import decode
@@ -61,7 +62,7 @@ def by_wire(batches: list[EncodedBatch]) -> list[Row]:
 
 @settings(deadline=None)
 @given(tables())
-def test_both_decoders_give_the_rows_back(rows: list[Row]) -> None:
+def test_our_decoders_give_the_rows_back(rows: list[Row]) -> None:
     batches = encode(as_table(rows))
     assert by_wire(batches) == rows
     decoded = pa.Table.from_batches(
@@ -70,6 +71,17 @@ def test_both_decoders_give_the_rows_back(rows: list[Row]) -> None:
     wanted = pa.Table.from_batches([as_table(rows)])
     for name in encoding.COLUMNS:
         assert decoded[name].to_pylist() == wanted[name].to_pylist()
+
+
+@settings(deadline=None)
+@given(tables())
+def test_kafka_python_gives_the_rows_back(rows: list[Row]) -> None:
+    read = MemoryRecords(b"".join(batch.content for batch in encode(as_table(rows))))
+    found: list[Row] = []
+    while (batch := read.next_batch()) is not None:
+        assert batch.validate_crc()
+        found += [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers) for r in batch]
+    assert found == rows
 
 
 @settings(deadline=None)
