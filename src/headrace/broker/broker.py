@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from headrace.broker.coordinator import Coordinator
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.options import BrokerOptions
+from headrace.broker.tiered_retention import TieredRetention
 from headrace.broker.topic_configs import TopicPolicy, policy_of
 from headrace.groups import GroupSettings
 from headrace.store.catalogue import Topic
@@ -32,6 +33,7 @@ class Broker:
         self.coordinator = Coordinator(store, groups, options.offsets_retention_check_ms)
         self.fetch_sessions = FetchSessions(options.fetch_sessions_max)
         self.producer_ids = ProducerIds()
+        self._tiered_retention = TieredRetention(store)
         self._policies: dict[str, tuple[Topic, TopicPolicy]] = {}
         self._upkeep: list[asyncio.Task[None]] = []
 
@@ -40,6 +42,7 @@ class Broker:
         self.coordinator.start()
         self._upkeep = [
             asyncio.create_task(self._look_after_partitions("retention", self._apply_retention), name="retention"),
+            asyncio.create_task(self._look_after_partitions("tiering", self._apply_tiering), name="tiering"),
             asyncio.create_task(self._look_after_partitions("compaction", self._compact), name="compaction"),
         ]
 
@@ -99,9 +102,14 @@ class Broker:
 
     async def _apply_retention(self, topic: Topic, number: int) -> None:
         policy = self.policy(topic)
-        if policy.deletes:
+        if policy.deletes and not policy.is_tiered:
             partition = await self.store.partition(topic, number)
             await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
+
+    async def _apply_tiering(self, topic: Topic, number: int) -> None:
+        policy = self.policy(topic)
+        if policy.is_tiered:
+            await self._tiered_retention.apply(topic, number, policy)
 
     async def _compact(self, topic: Topic, number: int) -> None:
         policy = self.policy(topic)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.broker.administration import change_topic, duplicates
 from headrace.broker.broker_configs import BROKER_CONFIGS
+from headrace.broker.tiering import check_tiering
 from headrace.broker.topic_configs import check_changed_configs
 from headrace.broker.topic_names import check_topic_name
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -78,6 +79,7 @@ async def _change_topic_configs(broker: Broker, name: str, new_configs: NewConfi
 
     async def change(topic: Topic) -> None:
         changed = check_changed_configs(topic, *new_configs(topic))
+        await check_tiering(broker, name, topic.configs, changed)
         if not validate_only and changed != topic.configs:
             await broker.store.catalogue.set_configs(topic, changed)
 

@@ -15,15 +15,13 @@ from headrace.broker.config_keys import INT64_MAX, ConfigSource, ConfigType, inv
 from headrace.broker.options import BrokerOptions
 from headrace.broker.topic_config_table import FIXED, TOPIC_CONFIGS, TOPIC_ID, TopicConfig
 from headrace.store.catalogue import Topic
-from headrace.store.formats import APPEND_TIME, TIMESTAMP_TYPE, default_timestamp_type, is_stream
+from headrace.store.formats import APPEND_TIME, TIMESTAMP_TYPE, default_timestamp_type, is_stream, is_tiered
 from headrace.store.stream_compaction_state import CompactionPolicy
 from headrace.wire.compression import Compression
 from headrace.wire.errors import KafkaError
 
-_NO_LAKE = (
-    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage. "
-    "(headrace has no lake to move records to yet.)"
-)
+AS_THE_WHOLE = -2
+"""A local retention that is the topic's retention."""
 _CODEC_OF: dict[str, Compression] = {
     "uncompressed": "none",
     "gzip": "gzip",
@@ -51,6 +49,10 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     allows_delete_records: bool
     retention_ms: int
     retention_bytes: int
+    is_tiered: bool
+    """Whether old records are left to the lake."""
+    local_retention_ms: int
+    local_retention_bytes: int
 
 
 class ConfigValue(NamedTuple):
@@ -65,6 +67,8 @@ class ConfigValue(NamedTuple):
 def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy:
     """What a topic's own configs and the broker's defaults come to."""
     cleanup = _stored(configs, "cleanup.policy", "delete").split(",")
+    retention_ms = _stored_int(configs, "retention.ms", options.log_retention_ms)
+    retention_bytes = _stored_int(configs, "retention.bytes", options.log_retention_bytes)
     return TopicPolicy(
         max_message_bytes=_stored_int(configs, "max.message.bytes", options.message_max_bytes),
         is_stream=is_stream(configs),
@@ -77,9 +81,17 @@ def policy_of(configs: Mapping[str, str], options: BrokerOptions) -> TopicPolicy
         deletes="delete" in cleanup and ("compact" not in cleanup or is_stream(configs)),
         compaction=_compaction_policy(configs),
         allows_delete_records="delete" in cleanup,
-        retention_ms=_stored_int(configs, "retention.ms", options.log_retention_ms),
-        retention_bytes=_stored_int(configs, "retention.bytes", options.log_retention_bytes),
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        is_tiered=is_tiered(configs),
+        local_retention_ms=_local(configs, "local.retention.ms", retention_ms),
+        local_retention_bytes=_local(configs, "local.retention.bytes", retention_bytes),
     )
+
+
+def _local(configs: Mapping[str, str], name: str, of_the_whole: int) -> int:
+    found = _stored_int(configs, name, AS_THE_WHOLE)
+    return of_the_whole if found == AS_THE_WHOLE else found
 
 
 def _compaction_policy(configs: Mapping[str, str]) -> CompactionPolicy:
@@ -119,10 +131,7 @@ def check_config(name: str, value: str) -> str:
         raise invalid_config(f"Unknown topic config name: {name}")
     if row.is_read_only:
         raise invalid_config(f"{name} is read-only.")
-    checked = row.check(value)
-    if name == "remote.storage.enable" and checked == "true":
-        raise invalid_config(_NO_LAKE)
-    return checked
+    return row.check(value)
 
 
 def check_together(configs: Mapping[str, str]) -> None:

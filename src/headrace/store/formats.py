@@ -21,6 +21,8 @@ CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
 
+TIERED = "remote.storage.enable"
+
 
 class StreamSettings(NamedTuple):
     """How a topic of format `stream` is written and read."""
@@ -38,6 +40,11 @@ class StreamSettings(NamedTuple):
 def is_stream(configs: Mapping[str, str]) -> bool:
     """Whether a topic keeps one entry per record."""
     return configs.get(FORMAT) == STREAM
+
+
+def is_tiered(configs: Mapping[str, str]) -> bool:
+    """Whether a topic's old records are left to the lake."""
+    return configs.get(TIERED) == "true" and not is_stream(configs)
 
 
 def default_timestamp_type(configs: Mapping[str, str]) -> str:

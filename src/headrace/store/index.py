@@ -106,6 +106,12 @@ class Index:
         first = self.offsets[at - 1] if at > 0 else 0
         return first, self.offsets[at] if at < len(self.offsets) else None
 
+    def may_be_before(self, offset: int, timestamp: int) -> bool:
+        """Whether a record below an offset can be as late as a time, also where the points before it are gone."""
+        at = bisect_left(self.offsets, offset)
+        newest = self.timestamps[at] if at < len(self.offsets) else self.max_timestamp
+        return newest == NO_TIMESTAMP or timestamp <= newest
+
     def entries_in(self, offset: int, size_bytes: int) -> int:
         """About how many entries from an offset on make up so many bytes, by the sizes around it."""
         at = bisect_right(self.offsets, offset) - 1

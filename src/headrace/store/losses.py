@@ -43,28 +43,31 @@ class Meta(NamedTuple):
     floor: int
     epochs: list[EpochStart]
     gaps: list[Gap]
+    local: int
 
 
-FIELDS = ("start", "floor", "epochs", "gaps")
+FIELDS = ("start", "floor", "epochs", "gaps", "local")
 _EPOCHS = msgspec.json.Decoder(list[EpochStart])
 _GAPS = msgspec.json.Decoder(list[Gap])
 
 
 def parse(facts: list[Any]) -> Meta:
     """The reply of HMGET for FIELDS."""
-    start, floor, epochs, gaps = facts
+    start, floor, epochs, gaps, local = facts
     return Meta(
         start is not None,
         int(start or 0),
         int(floor or 0),
         _EPOCHS.decode(epochs) if epochs else [],
         _GAPS.decode(gaps) if gaps else [],
+        int(local or 0),
     )
 
 
 def adopt(partition: AnyPartition, meta: Meta) -> None:
     """Takes over what is newer in the store than here: another node may have met a loss, or moved the log start."""
     partition.log_start = max(partition.log_start, meta.start)
+    partition.trimmed_to = max(partition.trimmed_to, meta.local)
     partition.floor = max(partition.floor, meta.floor)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         partition.epochs, partition.gaps = meta.epochs, meta.gaps

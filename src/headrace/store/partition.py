@@ -47,6 +47,7 @@ class Partition(AnyPartition):
         """Drops what is known of the log, so that the next look reads it from its start."""
         self.is_loaded = False
         self.log_start = 0
+        self.trimmed_to = 0
         self.end = 0
         self.last_base = NO_OFFSET
         self.index = Index(self.store.options.index_interval_bytes)
@@ -128,15 +129,16 @@ class Partition(AnyPartition):
         if not found and stop is not None:
             rows = await self.store.reads.call("XRANGE", self.keys.log, after, end, "COUNT", 1)
             found = [entry for row in rows if (entry := parse_entry(row)) is not None]
-        if not found or found[0].base > offset:
-            await self._check_hole(offset)
+        if (not found or found[0].base > offset) and not await self._is_hole(offset):
+            return Taken([], 0)
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
 
-    async def _check_hole(self, offset: int) -> None:
-        """Nothing is where the offset is: a hole, unless another node moved the log start or the stream is gone."""
+    async def _is_hole(self, offset: int) -> bool:
+        """Nothing is where the offset is: a hole, unless another node made it cold, or deleted it, or all is gone."""
         self.doubt()
         await self.confirm()
         self.check_offset(offset)
+        return not self.is_cold(offset)
 
     async def walk(self, first: int, stop: int | None = None) -> AsyncIterator[list[Entry]]:
         """All entries with a base of `first` or more (and below `stop`), in bounded portions."""
@@ -155,11 +157,18 @@ class Partition(AnyPartition):
 
     async def find_time(self, timestamp: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or after a time; None if there is none."""
+        if self.log_start < self.trimmed_to and self.index.may_be_before(self.trimmed_to, timestamp):
+            found = await self.store.cold.find_time(self.cold_name, timestamp, self.log_start, self.trimmed_to)
+            if found is not None:
+                return found
+        return await self._find_local_time(timestamp)
+
+    async def _find_local_time(self, timestamp: int) -> tuple[int, int] | None:
         if timestamp > self.index.max_timestamp:
             return None
         first, sure = self.index.around_time(timestamp)
         holding = await self.store.reads.call(
-            "XREVRANGE", self.keys.log, f"{max(first, self.log_start)}-{LAST_SEQUENCE}", "-", "COUNT", 1
+            "XREVRANGE", self.keys.log, f"{max(first, self.local_start)}-{LAST_SEQUENCE}", "-", "COUNT", 1
         )
         start = base_of(holding[0]) if holding else first
         # The record that made it sure may be deleted by now: then the search goes on behind it.
@@ -167,7 +176,7 @@ class Partition(AnyPartition):
         for stop in stops:
             async for entries in self.walk(start, stop):
                 for entry in entries:
-                    if (found := _first_at(entry, timestamp, self.log_start)) is not None:
+                    if (found := _first_at(entry, timestamp, self.local_start)) is not None:
                         return found
             start = stop
         return None
@@ -177,7 +186,10 @@ class Partition(AnyPartition):
 
     async def find_newest(self) -> tuple[int, int] | None:
         newest = self.index.max_timestamp
-        return await self.find_time(newest) if newest >= 0 and self.log_start < self.end else None
+        found = await self.find_time(newest) if newest >= 0 and self.log_start < self.end else None
+        if found is None and self.log_start < self.trimmed_to:
+            found = await self.store.cold.find_newest(self.cold_name, self.log_start, self.trimmed_to)
+        return found
 
     async def mirror_position(self, offset: int) -> tuple[str, int]:
         await self.confirm_up_to(offset)
@@ -204,6 +216,8 @@ class Partition(AnyPartition):
 
     async def enforce_retention(self, retention_ms: int, retention_bytes: int) -> None:
         await self.confirm()
+        if self.log_start < self.trimmed_to:
+            await self.save_start(self.trimmed_to)  # the topic is not tiered any more: cold records leave the log
         before = self.log_start
         start = trim.expired_start(self, self.store.now_ms(), retention_ms, retention_bytes)
         if start > before:
@@ -218,9 +232,9 @@ def _identity(base: int) -> str:
     return f"{base}-1" if base != NO_OFFSET else _START_ID
 
 
-def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] | None:
+def _first_at(entry: Entry, timestamp: int, start: int) -> tuple[int, int] | None:
     for pos, header in batches.iter_headers(entry.data):
-        if header.max_timestamp < timestamp or header.next_offset <= log_start:
+        if header.max_timestamp < timestamp or header.next_offset <= start:
             continue
         try:
             records = decode_batch(memoryview(entry.data)[pos : pos + header.length])
@@ -228,6 +242,6 @@ def _first_at(entry: Entry, timestamp: int, log_start: int) -> tuple[int, int] |
             # Records are not looked into when they are produced. Nonsense has no time, and hides nobody else's.
             continue
         for record in records:
-            if record.timestamp >= timestamp and record.offset >= log_start:
+            if record.timestamp >= timestamp and record.offset >= start:
                 return record.offset, record.timestamp
     return None

@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace.store.catalogue import Topic
+from headrace.store.cold import ColdPartition
 from headrace.store.entries import Taken
 from headrace.store.errors import PartitionGone, StoreAway
+from headrace.store.formats import is_tiered
 from headrace.store.index import Index
 from headrace.store.losses import EpochStart, Gap
 from headrace.store.producers import Producers
@@ -49,6 +51,10 @@ class AnyPartition(ABC):
         self.gaps: list[Gap] = []
         self.floor = 0
         """The end is not below this: records up to here were given out, and lost."""
+        self.trimmed_to = 0
+        """Below this Redis has no records any more, whatever the log start is: they are cold."""
+        self.trouble: str | None = None
+        """What this node noted last of why records stay in Redis; None if it has not noted anything."""
         self.tail = Tail(store.tails)
         self.watchers: set[Callable[[AnyPartition], None]] = set()
         """Called after the end moved: long polls."""
@@ -209,6 +215,29 @@ class AnyPartition(ABC):
                 f"Offset {offset} of {self!r} is outside {self.log_start} to {self.end}.",
             )
 
+    @property
+    def local_start(self) -> int:
+        """From here on records are in Redis; from the log start to here they are cold."""
+        return max(self.log_start, self.trimmed_to)
+
+    def is_cold(self, offset: int) -> bool:
+        """Whether a reader at this offset has to be served from the cold log."""
+        return offset < self.trimmed_to and not self.tail.holds(offset)
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether the topic's configs, as they are now, leave old records to the lake."""
+        return is_tiered(self.store.catalogue.by_uuid.get(self.topic.uuid, self.topic).configs)
+
+    @property
+    def cold_name(self) -> ColdPartition:
+        """What the cold log knows it by."""
+        return ColdPartition(self.topic.name, self.topic.uuid, self.number)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote an offset."""
+        return next((one.epoch for one in reversed(self.epochs) if one.start <= offset), self.epochs[0].epoch)
+
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """The largest known epoch up to the one asked for, and where it ends; (-1, -1) if unknown (KIP-320)."""
         if epoch > self.leader_epoch or epoch < self.epochs[0].epoch:
@@ -264,10 +293,23 @@ class AnyPartition(ABC):
         self.check_there(reply)
         self.log_start = max(self.log_start, offset)
 
+    async def save_local_start(self, offset: int) -> None:
+        """Says that records below an offset are cold, in the store and then here; they may be removed after that."""
+        reply = await self.store.scripts.run("save_local_start", [self.keys.meta, self.keys.there], [offset])
+        self.check_there(reply)
+        self.trimmed_to = max(self.trimmed_to, offset)
+
+    async def save_trouble(self, why: str) -> None:
+        """Notes, for all nodes to show, why records that should be cold stay in Redis; empty if all is well."""
+        if why != self.trouble:
+            reply = await self.store.scripts.run("save_trouble", [self.keys.meta, self.keys.there], [why])
+            self.check_there(reply)
+            self.trouble = why
+
     @property
     def size_bytes(self) -> int:
-        """How large the records are that the partition holds."""
-        return self.index.bytes_since(self.log_start) if self.log_start < self.end else 0
+        """How large the records are that the partition holds in Redis."""
+        return self.index.bytes_since(self.local_start) if self.local_start < self.end else 0
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:

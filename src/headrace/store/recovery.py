@@ -54,7 +54,7 @@ async def load(partition: Partition) -> None:
     if not has_index:
         await partition.make_again(0)
     await _read_on(partition, covered)
-    partition.end = max(partition.end, partition.log_start, covered)
+    partition.end = max(partition.end, partition.local_start, covered)
     partition.snapshot_size_bytes = partition.index.size_bytes
     losses.adopt_catalogue_epoch(partition)
 
@@ -79,7 +79,7 @@ def _lost_end(partition: Partition, covered: int, has_meta: bool) -> int:
     """An end for a log that is not there: behind every offset that it can have given out."""
     index = partition.index
     if has_meta and (len(index) or covered or partition.floor):
-        traces = (covered, partition.floor, partition.log_start, index.offsets[-1] if len(index) else 0)
+        traces = (covered, partition.floor, partition.local_start, index.offsets[-1] if len(index) else 0)
         return max(traces) + _LOST_END_MARGIN
     age_ms = partition.store.now_ms() - partition.topic.created_ms
     return max(age_ms, 1) * _MOST_RECORDS_PER_MS
@@ -159,7 +159,7 @@ async def recover(partition: Partition) -> None:
         return
     if store_base < partition.last_base:
         last = parse_entry(newest[0]) if newest else None
-        await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.log_start))
+        await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.local_start))
     await _restore_side_keys(partition)
 
 
@@ -171,11 +171,11 @@ async def _other_history(partition: Partition, store_base: int) -> Entry | None:
     ours = next(partition.tail.since(shared))
     if ours.base != shared:
         return ours
-    rows, start = await partition.store.link.pipeline(
+    rows, starts = await partition.store.link.pipeline(
         ("XRANGE", partition.keys.log, f"{ours.base}-0", f"{ours.base}-{LAST}"),
-        ("HGET", partition.keys.meta, "start"),
+        ("HMGET", partition.keys.meta, "start", "local"),
     )
-    if not rows and int(start or 0) >= ours.end:
+    if not rows and max(int(start or 0) for start in starts) >= ours.end:
         return None  # another node trimmed it
     found = parse_entry(rows[0]) if rows else None
     return None if found is not None and found.token == ours.token else ours
@@ -228,6 +228,8 @@ async def _restore_side_keys(partition: Partition) -> None:
     """Log start, index, producers and losses may have gone back too."""
     link, keys, index = partition.store.link, partition.keys, partition.index
     await partition.save_start(partition.log_start)
+    if partition.trimmed_to:
+        await partition.save_local_start(partition.trimmed_to)
     await losses.save_again(partition)
     newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
     stored = base_of(newest[0]) if newest else NO_OFFSET
@@ -254,7 +256,10 @@ async def _rebuild(partition: Partition) -> None:
     """Makes the stream again, and in it what the cache has."""
     async with partition.remaking():
         first = partition.tail.first.base if partition.tail.first else partition.end
-        lost_from = partition.log_start
+        lost_from = partition.local_start
         await _restore(partition, NO_OFFSET, min(lost_from, first))
-        partition.log_start = max(lost_from, first)
+        if partition.is_tiered or partition.log_start < partition.trimmed_to:
+            await partition.save_local_start(max(lost_from, first))  # what the lake has of it is not lost
+        else:
+            partition.log_start = max(lost_from, first)
         await _restore_side_keys(partition)

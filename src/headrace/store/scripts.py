@@ -40,6 +40,19 @@ SOURCES = STREAM_SOURCES | {
         redis.call('HSET', KEYS[1], 'start', ARGV[1])
         return 1
     """,
+    "save_local_start": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        local known = redis.call('HGET', KEYS[1], 'local')
+        if known and tonumber(known) >= tonumber(ARGV[1]) then return 0 end
+        redis.call('HSET', KEYS[1], 'local', ARGV[1])
+        return 1
+    """,
+    "save_trouble": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        if ARGV[1] == '' then redis.call('HDEL', KEYS[1], 'trouble')
+        else redis.call('HSET', KEYS[1], 'trouble', ARGV[1]) end
+        return 1
+    """,
     # What was lost, and the epochs that say so: only while the partition is there.
     "save_losses": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end

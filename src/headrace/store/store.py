@@ -20,6 +20,9 @@ import msgspec
 from headrace.store.address import Address
 from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
+from headrace.store.cold import ColdLog
+from headrace.store.cold_access import InTime, NoLake
+from headrace.store.cold_reads import ColdReads
 from headrace.store.errors import PartitionGone, RedisError, StoreError
 from headrace.store.formats import is_stream
 from headrace.store.groups import GroupStore
@@ -53,6 +56,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     producer_expiration_ms: int = 86_400_000
     memory_high_mark_percent: int = 90
     allow_eviction: bool = False
+    cold_timeout_ms: int = 10_000
 
 
 class StoreRefused(Exception):
@@ -62,8 +66,10 @@ class StoreRefused(Exception):
 class Store:
     """Everything that lives in Redis."""
 
-    def __init__(self, address: Address, me: Node, options: StoreOptions) -> None:
+    def __init__(self, address: Address, me: Node, options: StoreOptions, cold: ColdLog | None = None) -> None:
         self.options = options
+        self.cold: ColdLog = InTime(cold or NoLake(), options.cold_timeout_ms)
+        self.cold_reads = ColdReads(self)
         self.keys = Keys(options.prefix)
         self.link = RedisLink(address, "commands", options.timeout_ms)
         self.reads = RedisLink(address, "reads", options.timeout_ms)
@@ -76,6 +82,7 @@ class Store:
         self.tails = TailCache(options.tail_cache_bytes)
         self.cluster_id = ""
         self.memory_is_full = False
+        self.memory_percent = 0
         self.events: Counter[str] = Counter()
         self.catalogue.on_load = self._forget_deleted
         self._partitions: dict[tuple[bytes, int], AnyPartition] = {}
@@ -111,6 +118,7 @@ class Store:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.cold_reads.close()
         partitions = [partition for partition in self._partitions.values() if not partition.is_gone]
         try:
             if self.link.is_up:
@@ -261,6 +269,7 @@ class Store:
     async def _look_at_memory(self) -> None:
         facts = parse_info(await self.link.call("INFO", "memory"))
         limit, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
+        self.memory_percent = used * 100 // limit if limit else 0
         mark = limit * self.options.memory_high_mark_percent // 100
         self._set_memory_full(bool(limit) and used >= mark, f"{used >> 20} MiB used of {limit >> 20} MiB")
 

@@ -21,8 +21,16 @@ async def delete_before(partition: Partition, offset: int) -> None:
     if offset <= partition.log_start:
         return
     partition.check_offset(offset)
+    if offset <= partition.local_start:
+        await partition.save_start(offset)  # what lies before is not in Redis
+        return
     await partition.save_producers()  # what it counts may be removed now
     await partition.save_start(offset)
+    await free_before(partition, offset)
+
+
+async def free_before(partition: Partition, offset: int) -> None:
+    """Removes the entries wholly before an offset, once it is stored that they are not to be read from here."""
     keys, link = partition.keys, partition.store.link
     holding = await partition.store.reads.call("XREVRANGE", keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1)
     if not holding:
@@ -35,8 +43,8 @@ async def delete_before(partition: Partition, offset: int) -> None:
 
 
 def expired_start(partition: Partition, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-    """The log start that a topic's retention asks for; the present one if nothing is too old."""
-    index, start = partition.index, partition.log_start
+    """Where the records in Redis may start, by these limits; where they start now if nothing is too old."""
+    index, start = partition.index, partition.local_start
     if retention_ms >= 0:
         cutoff_ms = now_ms - retention_ms
         if index.entries and 0 <= index.max_timestamp < cutoff_ms:

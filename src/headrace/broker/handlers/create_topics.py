@@ -13,6 +13,7 @@ from headrace.broker.creation import (
     check_replication_factor,
 )
 from headrace.broker.dispatch import Call
+from headrace.broker.tiering import check_tiering
 from headrace.broker.topic_configs import check_new_configs, describe_configs
 from headrace.store.catalogue import Topic
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -58,6 +59,7 @@ async def _create(
     configs = _configs(asked)
     partitions = _partitions(broker, asked)
     check_new_topic(broker, asked.name, partitions, planned)
+    await check_tiering(broker, asked.name, {}, configs)
     if validate_only:
         planned.append(partitions)
         return _result(broker, asked.name, partitions, configs, None)

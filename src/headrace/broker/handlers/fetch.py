@@ -2,6 +2,9 @@
 
 A pass over the wanted partitions takes what the tail cache has and reads the rest from Redis, within the request's
 limits. If it yields too little, the request waits for appends; an append through this node wakes it at once.
+
+Records that left Redis are read in the background (`store/cold_reads.py`): a pass takes what is there by now, and what
+is not does not hold up the partitions that have records. The next fetch finds it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from headrace.broker.dispatch import Call
 from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_by
 from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.store.cold_reads import Reading
 from headrace.store.entries import Taken
 from headrace.store.partitions import AnyPartition
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -70,6 +74,8 @@ class _Fetch:
         self._partitions: dict[int, AnyPartition] = {}
         self._seen_bytes: dict[AnyPartition, int] = {}
         """How much had been appended to each partition when this pass looked at it."""
+        self._readings: list[Reading] = []
+        """Cold records that this pass found to be under way."""
 
     async def until_enough(self) -> list[Result]:
         while True:
@@ -89,6 +95,7 @@ class _Fetch:
         turns = Turns()
         refusals = await self._open_all(turns)
         self._seen_bytes.clear()
+        self._readings.clear()
         for place, wanted in enumerate(self._wanted):
             if turns.is_over():
                 await asyncio.sleep(0)
@@ -96,8 +103,13 @@ class _Fetch:
                 if place in refusals:
                     raise refusals[place]
                 partition = await self._check(place, wanted)
-                self._seen_bytes.setdefault(partition, partition.index.size_bytes)
-                taken = partition.read_cached(wanted.fetch_offset, min(left, wanted.max_bytes), left == most)
+                limit = min(left, wanted.max_bytes)
+                taken: Taken | None
+                if partition.is_cold(wanted.fetch_offset):
+                    taken = self._take_cold(partition, wanted, limit, left == most)
+                else:
+                    self._seen_bytes.setdefault(partition, partition.index.size_bytes)
+                    taken = partition.read_cached(wanted.fetch_offset, limit, left == most)
             except KafkaError as error:
                 results.append((wanted, _refused(wanted, error.code), 0))
                 continue
@@ -110,6 +122,15 @@ class _Fetch:
         if uncached:
             await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
+
+    def _take_cold(self, partition: AnyPartition, wanted: Wanted, limit: int, first: bool) -> Taken:
+        """What is there of cold records; what is not is under way after this."""
+        cold_reads = self._broker.store.cold_reads
+        reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
+        if reading.is_ready:
+            return cold_reads.take(partition, reading, limit, first)
+        self._readings.append(reading)
+        return Taken([], 0)
 
     async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Result | None]) -> None:
         """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it."""
@@ -179,22 +200,25 @@ class _Fetch:
         return partition
 
     async def _wait(self, missing_bytes: int, timeout_s: float) -> None:
-        """Returns when that many bytes were appended since the pass looked, or the time is over."""
+        """Returns when so many bytes were appended since the pass looked, cold ones came, or the time is over."""
         loop = asyncio.get_running_loop()
         woken = loop.create_future()
         seen = self._seen_bytes
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
 
         def look(partition: AnyPartition) -> None:
             nonlocal missing_bytes
             size_bytes = partition.index.size_bytes
             missing_bytes -= size_bytes - seen[partition]
             seen[partition] = size_bytes
-            if not woken.done() and (partition.is_gone or not partition.is_confirmed or missing_bytes <= 0):
-                woken.set_result(None)
+            if partition.is_gone or not partition.is_confirmed or missing_bytes <= 0:
+                wake()
 
         def time_is_over() -> None:
-            if not woken.done():
-                woken.set_result(None)
+            wake()
             if len(self._broker.store.nodes.live) > 1:
                 # An announcement may have been lost: the last pass asks the store itself.
                 for partition in seen:
@@ -204,12 +228,18 @@ class _Fetch:
         for partition in seen:
             partition.watch(look)
             look(partition)
+        for reading in self._readings:
+            reading.watch(wake)
+            if reading.is_ready:
+                wake()
         try:
             await woken
         finally:
             timer.cancel()
             for partition in seen:
                 partition.unwatch(look)
+            for reading in self._readings:
+                reading.unwatch(wake)
 
 
 def _found(wanted: Wanted, partition: AnyPartition, taken: Taken) -> PartitionData:

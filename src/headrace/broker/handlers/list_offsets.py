@@ -8,6 +8,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.dispatch import Call
 from headrace.broker.flow import Turns
 from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.store.catalogue import Topic
 from headrace.store.partitions import AnyPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets import (
@@ -43,7 +44,7 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
         partition = await call.broker.led_partition(topic, asked.partition_index)
         await partition.confirm()
         check_leader_epoch(partition, asked.current_leader_epoch)
-        offset, timestamp = await _find(call.broker, partition, asked.timestamp, call.version)
+        offset, timestamp = await _find(call.broker, topic, partition, asked.timestamp, call.version)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=error.code, offset=-1, timestamp=-1
@@ -56,16 +57,29 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
     )
 
 
-async def _find(broker: Broker, partition: AnyPartition, timestamp: int, version: int) -> tuple[int, int]:
+async def _find(broker: Broker, topic: Topic, partition: AnyPartition, timestamp: int, version: int) -> tuple[int, int]:
     """Offset and timestamp; (-1, -1) where there is no such record."""
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} has no meaning in version {version}.")
     if timestamp == LATEST:
         return partition.end, -1
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp == EARLIEST:
         return await partition.find_earliest(), -1
+    if timestamp == EARLIEST_LOCAL:
+        return max(await partition.find_earliest(), partition.local_start), -1
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1
+        return await _find_tiered(broker, topic, partition, timestamp), -1
     if timestamp == MAX_TIMESTAMP:
         return await partition.find_newest() or (-1, -1)
     return await partition.find_time(timestamp) or (-1, -1)
+
+
+async def _find_tiered(broker: Broker, topic: Topic, partition: AnyPartition, timestamp: int) -> int:
+    """The last offset that the lake holds, or the first one behind it; -1 where there is none."""
+    if not broker.policy(topic).is_tiered:
+        return -1
+    held = await broker.store.cold.held(partition.cold_name)
+    end = min(held.end, partition.end) if held else partition.log_start
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        return max(end, partition.log_start)
+    return end - 1 if held else -1

@@ -1,0 +1,86 @@
+"""Retention of tiered topics, round after round, and saying once what stands in its way.
+
+It has a round of its own: a lake that is slow must not hold up the retention of topics that have nothing to do with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.topic_configs import TopicPolicy
+from headrace.store.partition import Partition
+from headrace.store.tiering import Kind, Limits, Trouble, enforce
+
+if TYPE_CHECKING:
+    from headrace.store.catalogue import Topic
+    from headrace.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_FILLS_PERCENT = 60
+"""Of the store's memory: time to say that it fills while records cannot leave it."""
+
+
+class TieredRetention:
+    """Applies the retention of tiered partitions; remembers what troubles each of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._troubles: dict[tuple[bytes, int], Trouble] = {}
+        self._behind: dict[tuple[bytes, int], int] = {}
+        """Where the lake ended when it was found to be behind."""
+        self._told: set[tuple[bytes, Kind]] = set()
+        self._told_of_memory = False
+
+    async def apply(self, topic: Topic, number: int, policy: TopicPolicy) -> None:
+        """One partition's turn."""
+        partition = await self._store.partition(topic, number)
+        if not isinstance(partition, Partition):
+            return
+        limits = Limits(
+            policy.retention_ms, policy.retention_bytes, policy.local_retention_ms, policy.local_retention_bytes
+        )
+        key = (topic.uuid, number)
+        trouble = self._if_it_stays(key, await enforce(partition, limits))
+        await partition.save_trouble(trouble.why if trouble else "")
+        if trouble is None:
+            self._troubles.pop(key, None)
+            self._tell_all_clear(topic)
+        else:
+            self._troubles[key] = trouble
+            self._tell(topic, partition, trouble)
+        self._tell_of_memory()
+
+    def _if_it_stays(self, key: tuple[bytes, int], trouble: Trouble | None) -> Trouble | None:
+        """An archive that is behind is at work, unless it is found at the same place again."""
+        if trouble is None or trouble.kind is not Kind.BEHIND:
+            self._behind.pop(key, None)
+            return trouble
+        before, self._behind[key] = self._behind.get(key), trouble.held_end
+        return trouble if before == trouble.held_end else None
+
+    def _tell(self, topic: Topic, partition: Partition, trouble: Trouble) -> None:
+        if (topic.uuid, trouble.kind) in self._told:
+            return
+        self._told.add((topic.uuid, trouble.kind))
+        log.warning(
+            "records of a tiered topic stay in Redis, which fills until this is mended",
+            extra={"partition": repr(partition), "why": trouble.why},
+        )
+
+    def _tell_all_clear(self, topic: Topic) -> None:
+        told = {(uuid, kind) for uuid, kind in self._told if uuid == topic.uuid}
+        if told and not any(uuid == topic.uuid for uuid, _ in self._troubles):
+            self._told -= told
+            log.info("records of a tiered topic are left to the lake again", extra={"topic": topic.name})
+
+    def _tell_of_memory(self) -> None:
+        """Says early that the store fills because of a lake, not of what is produced alone."""
+        fills = bool(self._troubles) and self._store.memory_percent >= _FILLS_PERCENT
+        if fills and not self._told_of_memory:
+            log.error(
+                "the store fills while records cannot be left to the lake; at the high mark produces are refused",
+                extra={"partitions": len(self._troubles), "memory_percent": self._store.memory_percent},
+            )
+        self._told_of_memory = fills

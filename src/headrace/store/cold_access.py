@@ -1,0 +1,89 @@
+"""What stands between the store and a cold log: a bound on every wait, and what a broker without a lake says.
+
+A table may be slow, or on the other side of a network that is cut. Whoever waits for it gets `ColdAway` in time, and
+what goes wrong in a reader in a way that nobody foresaw is `ColdAway` too, and logged: consumers try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import NoReturn, TypeVar
+
+from headrace.store.cold import ColdAway, ColdLog, ColdPartition, ColdRead, Held
+from headrace.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_NO_LAKE = "this broker was started without --lake"
+
+
+class NoLake:
+    """The cold log of a broker that was started without a lake: what left Redis cannot be read now."""
+
+    async def held(self, partition: ColdPartition, *, fresh: bool = False) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def find_time(self, partition: ColdPartition, timestamp: int, first: int, stop: int) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def find_newest(self, partition: ColdPartition, first: int, stop: int) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def retained_start(
+        self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None
+    ) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def close(self) -> None:
+        return
+
+
+class InTime:
+    """A cold log that answers, or raises `ColdAway`, within a time."""
+
+    def __init__(self, cold: ColdLog, timeout_ms: int) -> None:
+        self._cold = cold
+        self._timeout_s = timeout_ms / 1000
+
+    async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
+        return await self._bounded(self._cold.held(partition, fresh=fresh))
+
+    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
+        return await self._bounded(self._cold.read(partition, offset, stop, max_bytes))
+
+    async def find_time(
+        self, partition: ColdPartition, timestamp: int, first: int, stop: int
+    ) -> tuple[int, int] | None:
+        return await self._bounded(self._cold.find_time(partition, timestamp, first, stop))
+
+    async def find_newest(self, partition: ColdPartition, first: int, stop: int) -> tuple[int, int] | None:
+        return await self._bounded(self._cold.find_newest(partition, first, stop))
+
+    async def retained_start(
+        self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None
+    ) -> int:
+        return await self._bounded(self._cold.retained_start(partition, first, stop, oldest_ms, most_bytes))
+
+    async def close(self) -> None:
+        await self._cold.close()
+
+    async def _bounded(self, answer: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await answer
+        except TimeoutError:
+            raise ColdAway(f"the lake did not answer within {self._timeout_s:g} s") from None
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            raise ColdAway(str(error)) from error
+        except Exception as error:
+            log.exception("the reader of the lake failed")
+            raise ColdAway(f"the reader of the lake failed: {error}") from error
