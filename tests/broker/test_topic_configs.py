@@ -89,7 +89,6 @@ def test_a_value_is_stored_in_one_form(name: str, value: str, stored: str) -> No
         ("compression.zstd.level", "23", "Value must be no more than 22"),
         ("message.timestamp.type", "createtime", "String must be one of: CreateTime, LogAppendTime"),
         ("leader.replication.throttled.replicas", "0-1", "must be the literal '*' or a list of replicas"),
-        ("remote.storage.enable", "true", "Tiered Storage functionality is disabled in the broker"),
         ("headrace.format", "streams", "String must be one of: log, stream"),
         ("headrace.stream.sequence.bits", "-1", "Value must be at least 0"),
         ("headrace.stream.foreign", "xml", "String must be one of: json, skip"),

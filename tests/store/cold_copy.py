@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headrace.store.cold import ColdAway, ColdPartition, ColdRead, Held
+from headrace.cold_log import ColdAway, ColdPartition, ColdRead, Held
 from headrace.wire.batch import iter_headers
 from headrace.wire.records import Record, decode_batch
 
@@ -33,6 +33,12 @@ class ColdCopy:
         await self.may_answer.wait()
         if self.is_away:
             raise ColdAway("the copy is away")
+
+    async def check(self) -> None:
+        await self._answer()
+
+    def reason(self, partition: ColdPartition) -> str | None:
+        return None if self._held(partition) else "the copy has nothing"
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
         await self._answer()

@@ -79,7 +79,7 @@ async def _change_topic_configs(broker: Broker, name: str, new_configs: NewConfi
 
     async def change(topic: Topic) -> None:
         changed = check_changed_configs(topic, *new_configs(topic))
-        await check_tiering(broker, name, topic.configs, changed)
+        await check_tiering(broker, topic.configs, changed)
         if not validate_only and changed != topic.configs:
             await broker.store.catalogue.set_configs(topic, changed)
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.config_keys import invalid_config
 from headrace.broker.topic_configs import policy_of
-from headrace.store.cold import ColdPartition
 from headrace.store.formats import TIERED
 from headrace.wire.errors import KafkaError
-from headrace.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -28,7 +26,7 @@ _KEEPS_REMOTE_DATA = (
 )
 
 
-async def check_tiering(broker: Broker, name: str, before: Mapping[str, str], configs: Mapping[str, str]) -> None:
+async def check_tiering(broker: Broker, before: Mapping[str, str], configs: Mapping[str, str]) -> None:
     """Raises INVALID_CONFIG where what a topic's configs say of tiering cannot be."""
     was, wanted = policy_of(before, broker.options), policy_of(configs, broker.options)
     if was.is_tiered and not wanted.is_tiered and configs.get("remote.log.delete.on.disable") != "true":
@@ -44,7 +42,7 @@ async def check_tiering(broker: Broker, name: str, before: Mapping[str, str], co
     _check_local_retention("ms", wanted.retention_ms, _own(configs, "local.retention.ms"))
     _check_local_retention("bytes", wanted.retention_bytes, _own(configs, "local.retention.bytes"))
     if not was.is_tiered:
-        await _check_lake(broker, name)
+        await _check_lake(broker)
 
 
 def _own(configs: Mapping[str, str], name: str) -> int | None:
@@ -64,9 +62,8 @@ def _check_local_retention(unit: str, of_the_whole: int, local: int | None) -> N
     raise invalid_config(f"Invalid value {local} for configuration local.retention.{unit}: {why}")
 
 
-async def _check_lake(broker: Broker, name: str) -> None:
-    """Asks the lake for the table of a topic that is not there: an answer is an answer."""
+async def _check_lake(broker: Broker) -> None:
     try:
-        await broker.store.cold.held(ColdPartition(name, ZERO_UUID, 0), fresh=True)
+        await broker.store.cold.check()
     except KafkaError as error:
         raise invalid_config(f"{_DISABLED} ({error.message})") from error

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable
 from typing import NoReturn, TypeVar
 
-from headrace.store.cold import ColdAway, ColdLog, ColdPartition, ColdRead, Held
+from headrace.cold_log import ColdAway, ColdLog, ColdPartition, ColdRead, Held
 from headrace.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,12 @@ _NO_LAKE = "this broker was started without --lake"
 
 class NoLake:
     """The cold log of a broker that was started without a lake: what left Redis cannot be read now."""
+
+    async def check(self) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    def reason(self, partition: ColdPartition) -> str | None:
+        return _NO_LAKE
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> NoReturn:
         raise ColdAway(_NO_LAKE)
@@ -51,6 +57,12 @@ class InTime:
     def __init__(self, cold: ColdLog, timeout_ms: int) -> None:
         self._cold = cold
         self._timeout_s = timeout_ms / 1000
+
+    async def check(self) -> None:
+        await self._bounded(self._cold.check())
+
+    def reason(self, partition: ColdPartition) -> str | None:
+        return self._cold.reason(partition)
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
         return await self._bounded(self._cold.held(partition, fresh=fresh))

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.store.cold import ColdAway
+from headrace.cold_log import ColdAway
 from headrace.store.entries import Taken, take
 from headrace.wire import batch as batches
 from headrace.wire.errors import KafkaError

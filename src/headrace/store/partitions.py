@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.cold_log import ColdPartition
 from headrace.store.catalogue import Topic
-from headrace.store.cold import ColdPartition
 from headrace.store.entries import Taken
 from headrace.store.errors import PartitionGone, StoreAway
 from headrace.store.formats import is_tiered

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from headrace.cold_log import ColdLog
 from headrace.store.address import Address
 from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
-from headrace.store.cold import ColdLog
 from headrace.store.cold_access import InTime, NoLake
 from headrace.store.cold_reads import ColdReads
 from headrace.store.errors import PartitionGone, RedisError, StoreError

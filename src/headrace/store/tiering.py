@@ -12,8 +12,8 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.cold_log import Held
 from headrace.store import trim
-from headrace.store.cold import Held
 from headrace.store.entries import LAST_SEQUENCE, base_of
 from headrace.wire.errors import KafkaError
 
@@ -79,7 +79,8 @@ def _less(partition: Partition, held: Held | None) -> Trouble:
     log_start, local_start = partition.log_start, partition.local_start
     if held is None and log_start == local_start:
         return Trouble(Kind.BEHIND, "the lake has nothing of it yet")
-    found = f"holds offsets {held.start} to {held.end} of it" if held else "has no table of it"
+    why = partition.store.cold.reason(partition.cold_name)
+    found = f"holds offsets {held.start} to {held.end} of it" if held else f"has nothing of it ({why})"
     wanted = f"{log_start} to {local_start} are not in Redis any more" if log_start < local_start else ""
     return Trouble(Kind.LESS, f"the lake {found}, and {wanted or f'Redis begins at {local_start}'}")
 

@@ -59,7 +59,7 @@ async def _create(
     configs = _configs(asked)
     partitions = _partitions(broker, asked)
     check_new_topic(broker, asked.name, partitions, planned)
-    await check_tiering(broker, asked.name, {}, configs)
+    await check_tiering(broker, {}, configs)
     if validate_only:
         planned.append(partitions)
         return _result(broker, asked.name, partitions, configs, None)
