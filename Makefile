@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup run test check lint types contracts tests faults bench interop messages docs lock clean
+.PHONY: help setup run test check lint types contracts tests faults bench profile interop messages docs lock clean
 
 help:
 	@echo "make run       serve a broker on $(HOST):$(PORT) (PORT=, DATA=, ARGS='--durability always')"
@@ -18,7 +18,9 @@ help:
 	@echo "make setup     install everything into $(VENV)"
 	@echo "make lint      format and lint checks"
 	@echo "make faults    the longer runs of kills and restarts"
-	@echo "make bench     measure; make interop  other languages' clients"
+	@echo "make bench     measure beside Apache Kafka and the limits (QUICK=1: two minutes; PARTS='latency groups')"
+	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, small-producers, groups)"
+	@echo "make interop   other languages' clients"
 	@echo "make messages  regenerate wire/messages;  make docs  regenerate generated pages;  make lock  new lock files"
 
 $(VENV)/bin/python:
@@ -61,7 +63,10 @@ faults: $(VENV)/.everything
 	$(BIN)/python -m pytest -m faults
 
 bench: $(VENV)/.everything
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(PARTS)
+
+profile: $(VENV)/.everything
+	$(BIN)/python -m bench.profile $(WORKLOAD) $(ARGS)
 
 interop: $(VENV)/.everything
 	$(BIN)/python -m interop

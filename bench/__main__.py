@@ -10,6 +10,7 @@ import sys
 import traceback
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.machine import machine
 from bench.plots import draw
@@ -17,26 +18,38 @@ from bench.render import markdown
 from bench.report import Report
 
 HERE = Path(__file__).parent
+
+
+class Part(NamedTuple):
+    """A module of figures; one that needs more than this Python is not part of the quick form."""
+
+    about: str
+    in_quick: bool = True
+
+
 PARTS = {
-    "throughput": "produce, consume from the start and at the tail",
-    "latency": "end to end at a fixed rate",
-    "small_producers": "100 connections, linger 0",
-    "groups": "forming groups of 2, 20, 200; commits and offset fetches",
-    "startup": "start to ready, and memory idle and after work",
-    "scaling": "the cost of an operation as log, topics, groups and connections grow",
+    "throughput": Part("produce, consume from the start and at the tail"),
+    "latency": Part("end to end at a fixed rate"),
+    "small_producers": Part("100 connections, linger 0"),
+    "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
+    "startup": Part("start to ready, and memory idle and after work"),
+    "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(f"{k}: {v}" for k, v in PARTS.items()))
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="; ".join(f"{name}: {part.about}" for name, part in PARTS.items())
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, not how fast")
     parser.add_argument("--out", type=Path, help="folder for report.md and plots (a full run writes to bench/)")
     chosen = parser.parse_args()
     if unknown := [part for part in chosen.parts if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})")
     report = Report(facts=machine())
-    failed = [part for part in chosen.parts or PARTS if not _measured(part, report, quick=chosen.quick)]
+    wanted = chosen.parts or [name for name, part in PARTS.items() if part.in_quick or not chosen.quick]
+    failed = [part for part in wanted if not _measured(part, report, quick=chosen.quick)]
     print(f"\n{markdown(report)}")
     is_full = not chosen.parts and not chosen.quick
     if out := chosen.out or (HERE if is_full else None):
@@ -48,7 +61,7 @@ def main() -> None:
 
 def _measured(part: str, report: Report, *, quick: bool) -> bool:
     """Runs a part; one that fails leaves the others' figures alone."""
-    print(f"{part}: {PARTS[part]}", flush=True)
+    print(f"{part}: {PARTS[part].about}", flush=True)
     try:
         import_module(f"bench.{part}").run(report, quick=quick)
     except Exception as why:

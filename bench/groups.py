@@ -60,7 +60,7 @@ def _wait_for_coordinator(system: System) -> None:
 
 
 def _form(report: Report, systems: list[System], size: int, repeats: int) -> None:
-    found = take_turns(systems, repeats, partial(_form_turn, size))
+    found = take_turns(systems, repeats, partial(form_turn, size))
     names = [system.name for system in systems]
     goal = "group" if size == _TARGET_SIZE else None
     formed = values_of(found, lambda turn: turn[0], names)
@@ -71,7 +71,7 @@ def _form(report: Report, systems: list[System], size: int, repeats: int) -> Non
     report.add(Figure("groups", f"a group of {size}, formed twice", "ms CPU, broker process", cpu))
 
 
-def _form_turn(size: int, system: System) -> tuple[float, float, float]:
+def form_turn(size: int, system: System) -> tuple[float, float, float]:
     """Milliseconds to form and to form again, and the broker's CPU for both."""
     group = f"group-{time.time_ns()}"
     with contextlib.ExitStack() as stack, CpuMeter(system.pids) as meter:

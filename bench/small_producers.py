@@ -26,8 +26,8 @@ def run(report: Report, *, quick: bool) -> None:
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
         names = [system.name for system in systems]
         if not quick:
-            take_turns(systems, 1, lambda system: _turn(system, rounds))
-        found = take_turns(systems, repeats, lambda system: _turn(system, rounds))
+            take_turns(systems, 1, lambda system: turn(system, rounds))
+        found = take_turns(systems, repeats, lambda system: turn(system, rounds))
         rates = values_of(found, lambda turn: turn[0].rate, names)
         workload = f"{_PRODUCERS} producers, linger 0, 100 B"
         report.add(Figure("small producers", workload, "records/s", rates, goal="small producers"))
@@ -35,7 +35,8 @@ def run(report: Report, *, quick: bool) -> None:
         report.add(Figure("small producers", workload, "us CPU/record, broker process", cpu))
 
 
-def _turn(system: System, rounds: int) -> tuple[Done, float]:
+def turn(system: System, rounds: int) -> tuple[Done, float]:
+    """What the producers did, and the broker's CPU a record in microseconds."""
     with topic(system, "bench", _PARTITIONS):
         with CpuMeter(system.pids) as meter:
             done = msgspec.json.decode(run_python("bench.small_producers", system.address, str(rounds)), type=Done)

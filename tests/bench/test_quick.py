@@ -1,0 +1,59 @@
+"""The benchmark's quick form runs from end to end and measures what it says; how fast anything is decides nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.__main__ import PARTS
+from bench.targets import TARGETS
+
+pytestmark = pytest.mark.timeout(300)
+ROOT = Path(__file__).parent.parent.parent
+LIMIT_S = 280
+FIGURE = re.compile(r"^  (?P<workload>.+) \[(?P<unit>.+)\]: (?P<medians>.+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What `python -m bench --quick` printed, and the folder that it wrote to."""
+    out = tmp_path_factory.mktemp("bench")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--out", str(out)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, out
+
+
+def test_every_part_gives_figures_and_none_fails(quick_run: tuple[str, Path]) -> None:
+    printed, _ = quick_run
+    for name, part in PARTS.items():
+        if part.in_quick:
+            section = printed.split(f"{name}: {part.about}\n", 1)[1]
+            assert section.startswith("  "), f"{name} gave no figure"
+    assert "it failed" not in printed
+    medians = [float(number.replace(",", "")) for row in FIGURE.finditer(printed) for number in numbers(row["medians"])]
+    assert medians
+    assert all(median > 0 for median in medians)
+
+
+def numbers(medians: str) -> list[str]:
+    """The figure behind each system's name."""
+    return [system.rsplit(" ", 1)[1] for system in medians.split(", ")]
+
+
+def test_the_report_has_every_target_and_a_picture_for_each_part_that_compares(quick_run: tuple[str, Path]) -> None:
+    _, out = quick_run
+    report = (out / "report.md").read_text()
+    for target in TARGETS:
+        assert f"| {target.text}" in report
+    pictures = re.findall(r"!\[.+\]\((plots/.+\.svg)\)", report)
+    assert pictures
+    for picture in pictures:
+        assert (out / picture).read_text().startswith("<?xml")
