@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Cluster
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.place import place_of
 from headrace.lake.verify import verify_lake
 from interop.report import expect
 from interop.spark.topics import CODECS, Topic
@@ -88,14 +89,14 @@ class DeltaTables:
         self._archive()
         self._expect_same(self._table())
         with Cluster(self._address) as cluster:
-            expect("findings", verify_lake(self._lake, cluster).findings, [])
+            expect("findings", verify_lake(place_of(self._lake), cluster).findings, [])
 
     # What they are made of
 
     def _archive(self) -> None:
         with Cluster(self._address) as cluster:
             cluster.retrying(lambda: cluster.refresh([]))
-            Archive(self._spark, cluster, Settings(self._lake, [TOPIC])).run_once()
+            Archive(self._spark, cluster, Settings(place_of(self._lake), [TOPIC])).run_once()
 
     def _table(self, **options: str) -> DataFrame:
         return self._spark.read.format("delta").options(**options).load(self._path)
