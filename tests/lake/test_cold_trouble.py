@@ -28,7 +28,7 @@ FETCH = 1 << 20
 
 
 def path_of(table: TopicTable, file: RangeFile) -> Path:
-    return Path(table.path) / file.path
+    return Path(table.place.uri) / file.path
 
 
 async def test_a_table_restored_to_an_older_version_holds_what_it_held_then(
@@ -40,7 +40,7 @@ async def test_a_table_restored_to_an_older_version_holds_what_it_held_then(
     held = await reader.held(made.partition)
     assert held is not None
     assert held.end == 20
-    DeltaTable(str(table.path)).restore(1)
+    DeltaTable(table.place.uri).restore(1)
     restored = await reader.held(made.partition, fresh=True)
     assert restored is not None
     assert restored.end == 10
@@ -57,7 +57,7 @@ async def test_a_deleted_table_holds_nothing_and_a_replaced_one_is_noticed(
     table = made.archive(10, 20)
     reader = open_cold(made)
     await reader.read(made.partition, 0, 5, FETCH)
-    shutil.rmtree(table.path)
+    shutil.rmtree(table.place.uri)
     with pytest.raises(ColdAway, match="no table"):
         await reader.read(made.partition, 15, 20, FETCH)
     assert await reader.held(made.partition, fresh=True) is None
@@ -71,7 +71,7 @@ async def test_a_log_that_cannot_be_read_is_not_an_empty_table(made: ColdTopic, 
     made.send([b"v"] * 20)
     table = made.archive(10, 20)
     reader = open_cold(made)
-    entry = Path(table.path) / "_delta_log" / "00000000000000000002.json"
+    entry = Path(table.place.uri) / "_delta_log" / "00000000000000000002.json"
     content = entry.read_bytes()
     entry.write_text("nonsense")
     with pytest.raises(ColdAway, match="cannot be read"):
@@ -112,7 +112,7 @@ async def test_rows_that_are_not_in_order_or_in_another_file_are_refused(made: C
 async def test_files_that_others_wrote_hold_nothing(made: ColdTopic, open_cold: OpenCold) -> None:
     made.send([b"v"] * 20)
     table = made.archive(10, 20)
-    DeltaTable(str(table.path)).optimize.compact()
+    DeltaTable(table.place.uri).optimize.compact()
     reader = open_cold(made)
     assert await reader.held(made.partition, fresh=True) is None
     assert "did not write" in (reader.reason(made.partition) or "")
@@ -121,7 +121,7 @@ async def test_files_that_others_wrote_hold_nothing(made: ColdTopic, open_cold: 
 async def test_a_table_with_unknown_features_is_refused(made: ColdTopic, open_cold: OpenCold) -> None:
     made.send([b"v"] * 3)
     table = made.archive()
-    entry = Path(table.path) / "_delta_log" / "00000000000000000002.json"
+    entry = Path(table.place.uri) / "_delta_log" / "00000000000000000002.json"
     entry.write_text('{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["timestampNtz"],'
                      '"writerFeatures":["timestampNtz"]}}')  # fmt: skip
     with pytest.raises(ColdAway, match="reader version 3"):
@@ -131,13 +131,13 @@ async def test_a_table_with_unknown_features_is_refused(made: ColdTopic, open_co
 def compacted(table: TopicTable) -> None:
     """Puts one file in the place of all, as compaction does, and takes the old ones away, as vacuum does."""
     covered = table.coverage[0]
-    writer = RangeWriter(table.path, 0, covered.start)
+    writer = RangeWriter(table.place, 0, covered.start)
     for file in covered.files:
         for batch in pq.read_table(path_of(table, file), schema=TABLE_SCHEMA).to_batches():
             writer.add(batch)
     written = writer.finish(covered.end)
     action = AddAction(written.file.path, written.file.size_bytes, {}, 0, True, written.stats)
-    DeltaTable(str(table.path)).create_write_transaction([action], "overwrite", TABLE_SCHEMA)
+    DeltaTable(table.place.uri).create_write_transaction([action], "overwrite", TABLE_SCHEMA)
     for file in covered.files:
         path_of(table, file).unlink()
 
