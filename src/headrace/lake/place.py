@@ -8,6 +8,7 @@ broker. A place is plain data, so it travels to Spark's tasks with its options; 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -72,7 +73,11 @@ class Place(msgspec.Struct, frozen=True):
         return DeltaTable.is_deltatable(self.uri, self.storage_options)
 
     def folders(self) -> list[str]:
-        """The names of the folders here; none where there is no such place."""
+        """The names of the folders here; none where there is no such place, `OSError` where it cannot be read."""
+        if self.is_local:
+            with contextlib.suppress(FileNotFoundError), os.scandir(self.uri) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+            return []
         found = self.filesystem.get_file_info(pyarrow.fs.FileSelector("", allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == pyarrow.fs.FileType.Directory)
 
