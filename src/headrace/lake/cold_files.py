@@ -23,7 +23,7 @@ from headrace.cold_log import ColdAway
 from headrace.lake import encode as encoding
 from headrace.lake.encode import EncodedBatch, Int64s
 from headrace.lake.files import RangeFile
-from headrace.lake.place import Place
+from headrace.lake.place import Place, reason
 
 OPEN_FILES = 64
 """Files kept open; a consumer that reads forward needs two at a time."""
@@ -148,7 +148,7 @@ def _readable(name: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise ColdAway(f"{name} cannot be read: {error}") from None
+        raise ColdAway(f"{name} cannot be read: {reason(error)}") from None
 
 
 def unordered(name: str) -> ColdAway:

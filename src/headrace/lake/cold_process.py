@@ -9,6 +9,7 @@ for the socket.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -22,6 +23,7 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 import uvloop
+from deltalake.exceptions import DeltaError
 
 from headrace.cold_log import ColdAway
 from headrace.lake import cold_frames as frames
@@ -30,7 +32,7 @@ from headrace.lake.cold_reading import ColdReading
 from headrace.lake.cold_search import TimeSearch, retained_start
 from headrace.lake.cold_table import ColdTables, NothingHeld, Snapshot
 from headrace.lake.encode import warm_up
-from headrace.lake.place import place_of
+from headrace.lake.place import place_of, reason
 from headrace.wire.compression import Buffer
 
 log = logging.getLogger(__name__)
@@ -118,9 +120,13 @@ class ColdServer:
 
     def _look_at_lake(self) -> None:
         try:
-            self._lake.folders()
-        except OSError as error:
-            raise ColdAway(f"The lake in {self._lake} cannot be read: {error}") from None
+            if self._lake.is_local:
+                with contextlib.suppress(FileNotFoundError):  # the archive makes it
+                    os.scandir(self._lake.uri).close()
+            else:
+                self._lake.folders()
+        except (OSError, DeltaError, pa.ArrowException) as error:
+            raise ColdAway(f"The lake in {self._lake} cannot be read: {reason(error)}") from None
 
 
 class _Connection:

@@ -25,7 +25,7 @@ from headrace.cold_log import ColdAway, ColdPartition, Held
 from headrace.lake.catalogue import place_of_table
 from headrace.lake.files import RangeFile, coverage_by_partition, read_name
 from headrace.lake.folders import folder_of
-from headrace.lake.place import Place
+from headrace.lake.place import Place, reason
 from headrace.lake.table import Identity, TableRefused, read_identity
 
 YOUNG_S = 2.0
@@ -209,7 +209,7 @@ class _Table:
         except (DeltaError, OSError) as error:
             # It may pass, and who reads from files that were live before may go on.
             self._delta = None
-            raise ColdAway(f"The table in {self.place} cannot be read: {first_line(error)}") from None
+            raise ColdAway(f"The table in {self.place} cannot be read: {reason(error)}") from None
 
     def _list(self, delta: DeltaTable, taken_s: float) -> Snapshot:
         identity, _ = read_identity(self.place, delta)
@@ -230,8 +230,3 @@ class _Table:
             taken_s,
             next((path for path, file in known.items() if file is None), None),
         )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without the backtrace that delta-rs adds."""
-    return (str(error) or type(error).__name__).splitlines()[0]
