@@ -34,6 +34,10 @@ PARTS = {
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
     "startup": Part("start to ready, and memory idle and after work"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
+    "throughput": "produce, consume from the start and at the tail",
+    "stream": "format stream: in and out of one partition beside raw XADD and XRANGE",
+    "startup": "start to ready, and the memory of an idle broker",
+    "scaling": "cost of an operation as the log and the topics grow",
 }
 
 

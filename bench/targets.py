@@ -41,6 +41,7 @@ TARGETS = (
     Target("produce CPU", "produce: broker CPU a MB", RAW_REDIS, "at most", 2.0),
     Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0),
     Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8),
+    Target("stream", "format stream: 100 B into and out of one partition", RAW_REDIS, "at least", 0.4),
     Target("latency", "end-to-end p99 at 5,000 records a second", KAFKA, "at most", 0.7),
     Target("small producers", "100 producers with linger 0", KAFKA, "at least", 1.0),
     Target(
