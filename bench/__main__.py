@@ -29,15 +29,12 @@ class Part(NamedTuple):
 
 PARTS = {
     "throughput": Part("produce, consume from the start and at the tail"),
+    "stream": Part("format stream: in and out of one partition beside raw XADD and XRANGE"),
     "latency": Part("end to end at a fixed rate"),
     "small_producers": Part("100 connections, linger 0"),
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
     "startup": Part("start to ready, and memory idle and after work"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
-    "throughput": "produce, consume from the start and at the tail",
-    "stream": "format stream: in and out of one partition beside raw XADD and XRANGE",
-    "startup": "start to ready, and the memory of an idle broker",
-    "scaling": "cost of an operation as the log and the topics grow",
 }
 
 

@@ -79,6 +79,24 @@ def test_a_records_time_is_its_ids_and_its_offset_is_made_of_it(
         assert consumer.bounds(topic, 0) == (received[0].offset, received[-1].offset + 1)
 
 
+def test_clients_see_append_time_however_many_milliseconds_a_batch_spans(
+    broker: BrokerProcess, topic: str, database: Any
+) -> None:
+    CONFLUENT.create_topic(broker.address, topic, 1, STREAM)
+    CONFLUENT.produce(broker.address, topic, FEW * 30, {"linger.ms": 100})
+    for number in range(20):
+        database.xadd(key_of(topic), {"value": number, "timestamp": 1000})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.address, "group.id": topic})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+    found: list[confluent_kafka.Message] = []
+    while len(found) < 3_020:
+        found += consumer.consume(3_020 - len(found), 10.0)
+    consumer.close()
+    assert {message.timestamp()[0] for message in found} == {confluent_kafka.TIMESTAMP_LOG_APPEND_TIME}
+    assert all(message.timestamp()[1] == (message.offset() or 0) >> 10 for message in found)
+    assert len({message.timestamp()[1] for message in found}) > 2
+
+
 def test_records_are_read_from_an_offset_and_after_a_seek(broker: BrokerProcess, client: Client, topic: str) -> None:
     client.create_topic(broker.address, topic, 1, KEEPS_TIMES)
     offsets = client.produce(broker.address, topic, FEW, {})

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.store.stream_records import (
-    BATCH_BYTES,
-    Built,
     TooManyFields,
-    batches_of,
     fields_of,
     is_foreign,
     pack_entries,
     record_of,
 )
-from headrace.wire.batch import iter_headers
-from headrace.wire.records import Record, decode_batch
+from headrace.wire.records import Record
 
 ID_MS = 1_794_000_000_000
 DATA = st.binary(max_size=50)
@@ -40,15 +35,6 @@ RECORDS = st.builds(
 
 def entry(fields: list[bytes], sequence: int = 0) -> tuple[bytes, list[bytes]]:
     return b"%d-%d" % (ID_MS, sequence), fields
-
-
-def built(entries: list[Any], offsets: list[int], **limits: Any) -> list[Built]:
-    limits = {"max_bytes": 1 << 30, "at_least_one": True} | limits
-    return batches_of(entries, offsets, leader_epoch=3, **limits)
-
-
-def records_in(batches: list[Built]) -> list[Record]:
-    return [record for batch in batches for record in decode_batch(batch.data)]
 
 
 @given(RECORDS)
@@ -92,40 +78,6 @@ def _unpacked(data: bytes) -> list[list[bytes]]:
     return found
 
 
-@given(st.lists(RECORDS, min_size=1, max_size=20), st.lists(st.integers(1, 1 << 33), min_size=20, max_size=20))
-@settings(deadline=None)
-def test_batches_hold_the_records_at_their_offsets(records: list[Record], steps: list[int]) -> None:
-    offsets, offset = [], 1 << 50
-    for _, step in zip(records, steps, strict=False):
-        offset += step
-        offsets.append(offset)
-    entries = [entry(fields_of(record, with_time=True)) for record in records]
-    batches = built(entries, offsets)
-    expected = [msgspec.structs.replace(record, offset=offset) for record, offset in zip(records, offsets, strict=True)]
-    assert records_in(batches) == expected
-    assert all(low.end_offset <= high.base_offset for low, high in itertools.pairwise(batches))
-    assert batches[-1].end_offset == offsets[-1] + 1
-    headers = [header for batch in batches for _, header in iter_headers(batch.data)]
-    assert all(header.leader_epoch == 3 for header in headers)
-
-
-def test_batches_stay_within_the_limit_but_for_the_first_record() -> None:
-    entries = [entry([b"value", b"x" * 1000], n) for n in range(10)]
-    offsets = list(range(10))
-    assert len(records_in(built(entries, offsets, max_bytes=5 * 1100))) == 5
-    assert len(records_in(built(entries, offsets, max_bytes=10))) == 1
-    assert built(entries, offsets, max_bytes=10, at_least_one=False) == []
-    assert sum(len(batch.data) for batch in built(entries, offsets, max_bytes=4000)) <= 4000
-
-
-def test_a_long_read_is_cut_into_batches() -> None:
-    entries = [entry([b"value", b"x" * 10_000], n) for n in range(100)]
-    batches = built(entries, list(range(100)))
-    assert len(batches) > 3
-    assert all(len(batch.data) < BATCH_BYTES + 11_000 for batch in batches)
-    assert len(records_in(batches)) == 100
-
-
 @pytest.mark.parametrize(
     ("fields", "value"),
     [
@@ -151,11 +103,6 @@ def test_other_fields_become_json(fields: list[bytes], value: dict[str, Any]) ->
 def test_their_key_is_the_records_key() -> None:
     record = record_of(entry([b"key", b"k", b"score", b"1"]), 0)
     assert (record.key, record.value) == (b"k", b'{"key":"k","score":"1"}')
-
-
-def test_they_can_be_left_out() -> None:
-    entries = [entry([b"value", b"1"], 0), entry([b"score", b"2"], 1), entry([b"value", b"3"], 2)]
-    assert [record.value for record in records_in(built(entries, [0, 1, 2], skips_foreign=True))] == [b"1", b"3"]
 
 
 def test_a_record_with_more_headers_than_an_entry_takes_is_refused() -> None:

@@ -26,9 +26,10 @@ from headrace.store.formats import StreamSettings, stream_settings
 from headrace.store.index import Index, Point
 from headrace.store.partitions import AnyPartition
 from headrace.store.redis import RedisLink
+from headrace.store.stream_batches import batches_of
 from headrace.store.stream_ids import Reading, StreamId, StreamIds, parse_id
 from headrace.store.stream_producers import StreamProducers
-from headrace.store.stream_records import batches_of, entry_bytes, id_time, record_of
+from headrace.store.stream_records import entry_bytes, id_time, record_of
 from headrace.store.stream_writer import StreamWriter
 from headrace.wire.batch import stamp, stamp_append_time
 
@@ -161,6 +162,7 @@ class StreamPartition(AnyPartition):
                 leader_epoch=self.leader_epoch,
                 max_bytes=_ALL_BYTES,
                 at_least_one=True,
+                append_time=append_time,
                 skips_foreign=self.settings.skips_foreign,
             )
             data = b"".join(batch.data for batch in built)
@@ -225,6 +227,7 @@ class StreamPartition(AnyPartition):
                 leader_epoch=self.leader_epoch,
                 max_bytes=budget,
                 at_least_one=at_least_one,
+                append_time=settings.append_time,
                 skips_foreign=settings.skips_foreign,
             )
             if built or not settings.skips_foreign:
@@ -279,8 +282,9 @@ class StreamPartition(AnyPartition):
         return self._found(rows[0]) if rows else None
 
     def _found(self, row: Any) -> tuple[int, int]:
-        offset = self.ids.offset_of(parse_id(row[0]))
-        return offset, record_of(row, offset).timestamp
+        entry = parse_id(row[0])
+        offset = self.ids.offset_of(entry)
+        return offset, id_time(entry.ms) if self.settings.append_time else record_of(row, offset).timestamp
 
     async def _find_own_time(self, timestamp: int) -> tuple[int, int] | None:
         if timestamp > self.index.max_timestamp:

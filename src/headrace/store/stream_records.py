@@ -1,4 +1,4 @@
-"""Records as fields of stream entries, both ways. Pure; the loops that run once per record are here and nowhere else.
+"""Records as fields of stream entries, both ways. Pure. Batches of them for consumers are made in `stream_batches.py`.
 
 An entry has the fields `key`, `value`, `timestamp` (milliseconds, where it is not the id's), `h:<name>` for each header
 in its order, `n:<name>` with an empty value for a header whose value is null. What is null is absent; a record with
@@ -13,24 +13,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-from crc32c import crc32c
 
-from headrace.wire.batch import CRC_COVERS_FROM, HEADER_BYTES, MAGIC, BatchHeader, pack_header
-from headrace.wire.records import Header, Record
-from headrace.wire.varint import encode_varint, encode_varlong
+from headrace.wire.records import Record
 
 KEY, VALUE, TIMESTAMP, NOTHING = b"key", b"value", b"timestamp", b"null"
 _HEADER, _NULL_HEADER = b"h:", b"n:"
 MOST_FIELDS = 3_500
 """Of an entry that the broker writes: a script hands Redis no more arguments than about twice as many."""
-BATCH_BYTES = 256 << 10
-_WIDEST_DELTA = (1 << 31) - 1
-_NULL = encode_varint(-1)
-_SMALL_END = 1 << 13
-_SMALL = tuple(encode_varint(number) for number in range(_SMALL_END))
 _INT64 = 1 << 63
 _ONE_VALUE = b"\x92\xdb\0\0\0\5value\xdb"
 _FIELD_BYTES = 5
@@ -41,14 +33,6 @@ StreamEntry = Sequence[Any]
 
 class TooManyFields(ValueError):
     """A record has more headers than an entry takes fields."""
-
-
-class Built(NamedTuple):
-    """A batch for consumers."""
-
-    base_offset: int
-    end_offset: int
-    data: bytes
 
 
 # -- records -> fields ----------------------------------------------------------------------------------------------
@@ -161,129 +145,3 @@ def _json_value(value: bytes) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
-
-
-# -- entries -> batches ---------------------------------------------------------------------------------------------
-
-
-def batches_of(
-    entries: Sequence[StreamEntry],
-    offsets: Sequence[int],
-    *,
-    leader_epoch: int,
-    max_bytes: int,
-    at_least_one: bool,
-    skips_foreign: bool = False,
-) -> list[Built]:
-    """Entries as batches, together at most `max_bytes`; the first record even if it is larger.
-
-    A batch is uncompressed, has each record's own time, and ends at BATCH_BYTES or where an offset would be too far
-    from its base for the format.
-    """
-    built: list[Built] = []
-    open_batch: _OpenBatch | None = None
-    size_bytes = 0
-    for entry, offset in zip(entries, offsets, strict=True):
-        if skips_foreign and is_foreign(entry):
-            continue
-        record = record_of(entry, offset)
-        if open_batch is None or open_batch.is_full_for(offset):
-            if open_batch is not None:
-                built.append(open_batch.build(leader_epoch))
-            open_batch = _OpenBatch(offset, record.timestamp)
-            size_bytes += HEADER_BYTES
-        body = open_batch.encode(record)
-        if size_bytes + len(body) > max_bytes and not (at_least_one and not built and not open_batch.count):
-            break
-        open_batch.add(body, offset, record.timestamp)
-        size_bytes += len(body)
-        if size_bytes >= max_bytes:
-            break
-    if open_batch is not None and open_batch.count:
-        built.append(open_batch.build(leader_epoch))
-    return built
-
-
-class _OpenBatch:
-    """A batch while records are added."""
-
-    __slots__ = ("base_offset", "base_timestamp", "count", "last_offset", "max_timestamp", "parts", "size_bytes")
-
-    def __init__(self, base_offset: int, base_timestamp: int) -> None:
-        self.base_offset = self.last_offset = base_offset
-        self.base_timestamp = self.max_timestamp = base_timestamp
-        self.parts: list[bytes] = []
-        self.size_bytes = 0
-        self.count = 0
-
-    def is_full_for(self, offset: int) -> bool:
-        return self.size_bytes >= BATCH_BYTES or offset - self.base_offset > _WIDEST_DELTA
-
-    def encode(self, record: Record) -> bytes:
-        key, value, headers = record.key, record.value, record.headers
-        time = record.timestamp - self.base_timestamp
-        body = b"".join(
-            (
-                b"\0",
-                _SMALL[time] if 0 <= time < _SMALL_END else encode_varlong(_wrapped(time)),
-                _number(record.offset - self.base_offset),
-                _NULL if key is None else _number(len(key)) + key,
-                _NULL if value is None else _number(len(value)) + value,
-                _encode_headers(headers) if headers else b"\0",
-            )
-        )
-        return _number(len(body)) + body
-
-    def add(self, body: bytes, offset: int, timestamp: int) -> None:
-        self.parts.append(body)
-        self.size_bytes += len(body)
-        self.count += 1
-        self.last_offset = offset
-        self.max_timestamp = max(self.max_timestamp, timestamp)
-
-    def build(self, leader_epoch: int) -> Built:
-        payload = b"".join(self.parts)
-        header = BatchHeader(
-            base_offset=self.base_offset,
-            length=HEADER_BYTES + len(payload),
-            leader_epoch=leader_epoch,
-            magic=MAGIC,
-            crc=0,
-            attributes=0,
-            last_offset_delta=self.last_offset - self.base_offset,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            count=self.count,
-        )
-        crc = crc32c(payload, crc32c(pack_header(header)[CRC_COVERS_FROM:]))
-        head = pack_header(msgspec.structs.replace(header, crc=crc))
-        return Built(self.base_offset, self.last_offset + 1, head + payload)
-
-
-def _number(value: int) -> bytes:
-    """A length or a difference of offsets. Those of a stream are rarely small: a millisecond is 2^bits of them."""
-    if value < _SMALL_END:
-        return _SMALL[value]
-    if value < 1 << 20:
-        return bytes((value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13))
-    if value < 1 << 27:
-        low = (value << 1 & 0x7F | 0x80, value >> 6 & 0x7F | 0x80, value >> 13 & 0x7F | 0x80)
-        return bytes((*low, value >> 20))
-    return encode_varint(value)
-
-
-def _wrapped(delta: int) -> int:
-    """A difference of two times as 64 bits hold it: the reader's sum comes out right."""
-    return (delta + _INT64) % (2 * _INT64) - _INT64
-
-
-def _encode_headers(headers: list[Header]) -> bytes:
-    parts = [encode_varint(len(headers))]
-    for name, value in headers:
-        raw = name.encode("utf-8", "surrogateescape")
-        parts += (encode_varint(len(raw)), raw)
-        parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
-    return b"".join(parts)

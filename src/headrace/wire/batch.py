@@ -172,6 +172,13 @@ def crc_of(batch: Buffer) -> int:
     return checksum
 
 
+def seal(header: BatchHeader, payload: bytes) -> bytes:
+    """A whole batch, with the CRC that it should carry."""
+    head = bytearray(pack_header(header))
+    _UINT32.pack_into(head, _CRC_AT, crc32c(payload, crc32c(memoryview(head)[CRC_COVERS_FROM:])))
+    return b"".join((head, payload))
+
+
 def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True) -> BatchHeader:
     """The header of a produced partition's one batch, or the error that Kafka would answer.
 
