@@ -35,6 +35,7 @@ PARTS = {
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
     "startup": Part("start to ready, and memory idle and after work"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
+    "archive": Part("topics into Delta tables, beside Spark's own Kafka connector", in_quick=False),
 }
 
 
