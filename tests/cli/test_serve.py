@@ -13,7 +13,7 @@ from headrace.cli.main import main
     [
         (["--host", "0.0.0.0"], "add --advertised HOST:PORT"),
         (["--host", "::"], "add --advertised HOST:PORT"),
-        (["--lake", "tables"], "no tables behind topics yet"),
+        (["--lake", "s3://tables", "--lake-storage", "aws_region"], "--lake-storage 'aws_region' is not KEY=VALUE"),
         (["--http-port", "8080"], "no HTTP endpoints yet"),
     ],
 )

@@ -31,7 +31,7 @@ from tests.store.servers import Valkey
 
 OpenTiered = Callable[[], Awaitable[Store]]
 LOCAL_NOTHING = Limits(retention_ms=-1, retention_bytes=-1, local_ms=-1, local_bytes=0)
-SMALL_INDEX = {"index_interval_bytes": 64, "tail_cache_bytes": 0, "cold_timeout_ms": 200}
+OPTIONS = StoreOptions(index_interval_bytes=64, tail_cache_bytes=0, cold_timeout_ms=200)
 
 
 @pytest.fixture
@@ -46,7 +46,8 @@ async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiere
 
     async def open_one() -> Store:
         node = Node(len(opened), "127.0.0.1", 9092 + len(opened))
-        store = Store(parse_address(valkey.url), node, StoreOptions(**SMALL_INDEX), cold)  # type: ignore[arg-type]
+        store = Store(parse_address(valkey.url), node, OPTIONS)
+        store.plug_in(cold)
         await store.start()
         opened.append(store)
         return store

@@ -94,12 +94,14 @@ _ROWS = (
         meaning="Replicas that are copied from slowly; brokers do not copy from each other here.", is_throttle=True),
     TopicConfig(
         name="local.retention.bytes", type=_LONG, default="-2",
-        meaning="What stays on the broker once a lake has the rest; no lake can be given yet.",
-        low=-2, synonym="log.local.retention.bytes"),
+        meaning="Size of a partition in Redis above which the oldest records leave it, once the lake has them; -2: as "
+        "retention.bytes. With remote.storage.enable.",
+        has_effect=True, low=-2, synonym="log.local.retention.bytes"),
     TopicConfig(
         name="local.retention.ms", type=_LONG, default="-2",
-        meaning="How long records stay on the broker once a lake has them; no lake can be given yet.",
-        low=-2, synonym="log.local.retention.ms"),
+        meaning="Age at which records leave Redis, once the lake has them; -2: as retention.ms. With "
+        "remote.storage.enable.",
+        has_effect=True, low=-2, synonym="log.local.retention.ms"),
     TopicConfig(
         name="max.compaction.lag.ms", type=_LONG, default=str(INT64_MAX),
         meaning="Longest wait of a record for compaction; in the format `stream`.",
@@ -140,13 +142,18 @@ _ROWS = (
         synonym="log.preallocate"),
     TopicConfig(
         name="remote.log.copy.disable", type=_BOOLEAN, default="false",
-        meaning="Stops copying to the lake; no lake can be given yet."),
+        meaning="Stops copying to the lake; here the archive copies, so stop that instead."),
     TopicConfig(
         name="remote.log.delete.on.disable", type=_BOOLEAN, default="false",
-        meaning="Whether turning remote.storage.enable off deletes what the lake has; no lake can be given yet."),
+        meaning="`true` is asked for when remote.storage.enable is turned off: records that are in the lake alone then "
+        "leave the topic. The table stays.",
+        has_effect=True),
     TopicConfig(
         name="remote.storage.enable", type=_BOOLEAN, default="false",
-        meaning="Moves old records to a lake. `true` is refused: no lake can be given yet."),
+        meaning="Old records leave Redis once the lake has them (local.retention.ms, local.retention.bytes), and are "
+        "read from there. Needs a broker with `lake` set and a lake that answers; not with `compact`, nor in the "
+        "format `stream`.",
+        has_effect=True),
     TopicConfig(
         name="retention.bytes", type=_LONG, default="-1",
         meaning="Size of a partition above which old records go; below 0: any size.",

@@ -34,12 +34,12 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
     return with_place
 
 
-def storage_options(given: Sequence[str]) -> dict[str, str]:
+def storage_options(given: Sequence[str], flag: str = "--storage") -> dict[str, str]:
     """`KEY=VALUE`s as options of an object store; a key may have the prefix `storage.`."""
     pairs = [pair.partition("=") for pair in given]
     for name, equals, _ in pairs:
         if not (name.removeprefix("storage.") and equals):
-            raise click.UsageError(f"--storage {name!r} is not KEY=VALUE")
+            raise click.UsageError(f"{flag} {name!r} is not KEY=VALUE")
     return {name.removeprefix("storage."): value for name, _, value in pairs}
 
 

@@ -13,13 +13,16 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
 from headrace.broker.server import Server
+from headrace.cli.lake_option import storage_options
 from headrace.cli.listening import listen, show_address
 from headrace.cli.logs import set_up_logs
 from headrace.cli.redis_trouble import explain
 from headrace.cli.setting_options import setting_options
 from headrace.cli.settings import SETTINGS, Settings
 from headrace.cli.settings_layers import Loaded, split_address
+from headrace.cold_log import ColdLog
 from headrace.groups import GroupSettings
+from headrace.lake.cold import ColdUnusable, open_cold_log
 from headrace.store.address import parse_address
 from headrace.store.embedded import CannotStart, EmbeddedValkey
 from headrace.store.errors import StoreError
@@ -44,6 +47,7 @@ def serve(loaded: Loaded) -> None:
       headrace serve --port 9192 --data-dir /var/lib/headrace --durability always
       headrace serve --redis redis://localhost:6379/0
       headrace serve --host 0.0.0.0 --advertised broker.example.com:9092
+      headrace serve --lake /srv/lake
     """
     settings = loaded.settings
     _check(settings)
@@ -66,8 +70,7 @@ def _check(settings: Settings) -> None:
             f"--host {settings.host} listens everywhere, so clients must be told where to connect: "
             "add --advertised HOST:PORT"
         )
-    if settings.lake:
-        raise click.UsageError("--lake: this version has no tables behind topics yet; start without it")
+    _open_lake(settings, cluster_id="")
     if settings.http_port:
         raise click.UsageError("--http-port: this version has no HTTP endpoints yet; start without it")
 
@@ -87,6 +90,10 @@ async def _serve(settings: Settings) -> None:
         store = Store(parse_address(url), me, _store_options(settings))
         await store.start()
         stack.push_async_callback(store.close)
+        if (cold := _open_lake(settings, store.cluster_id)) is not None:
+            store.plug_in(cold)
+            stack.push_async_callback(cold.close)
+        store.tell_of_tiered_topics()
         names = BrokerOptions.__struct_fields__
         options = BrokerOptions(**{name: getattr(settings, name) for name in names})
         broker = Broker(store, options, _group_settings(settings))
@@ -98,6 +105,17 @@ async def _serve(settings: Settings) -> None:
         print(f"headrace ready on {show_address(settings.host, port)}", flush=True)
         await stop.wait()
         log.info("stopping")
+
+
+def _open_lake(settings: Settings, cluster_id: str) -> ColdLog | None:
+    """The reader of the lake, whose process starts with the first question to it; None if there is no lake."""
+    options = storage_options([pair for pair in settings.lake_storage.split(",") if pair], "--lake-storage")
+    if not settings.lake:
+        return None
+    try:
+        return open_cold_log(settings.lake, options, cluster_id)
+    except ColdUnusable as error:
+        raise click.UsageError(f"--lake: {error}") from None
 
 
 async def _start_embedded(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
@@ -119,6 +137,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         snapshot_interval_bytes=settings.snapshot_interval_bytes,
         memory_high_mark_percent=settings.memory_high_mark_percent,
         allow_eviction=settings.allow_eviction,
+        cold_timeout_ms=settings.cold_timeout_ms,
     )
 
 

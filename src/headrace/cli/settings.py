@@ -146,8 +146,19 @@ class Settings(Struct, frozen=True, kw_only=True):
         LogFormat, _says("text for people, json for machines; auto: text on a terminal, json elsewhere.")
     ] = "auto"
     lake: Annotated[
-        str, _says("Directory or URL of the lakehouse tables, which are not there yet: anything but empty is refused.")
+        str,
+        _says(
+            "Folder or s3://, abfss:// or gs:// URL of the tables that hold the old records of topics with "
+            "remote.storage.enable; empty: no topic can have it."
+        ),
     ] = ""
+    lake_storage: Annotated[
+        str,
+        _says("KEY=VALUE,... for the object store of the lake, such as aws_endpoint_url; else the environment's."),
+    ] = ""
+    cold_timeout_ms: Annotated[
+        int, _says("Longest wait for the lake before a reader gets a retriable error.", 10, MAX_INT32)
+    ] = 10_000
 
 
 # A section begins with the setting that is named here.

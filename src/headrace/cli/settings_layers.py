@@ -62,6 +62,8 @@ class Loaded(Struct, frozen=True):
             value = setting.show(getattr(self.settings, name))
             if name == "redis":
                 value = without_password(value)
+            elif name == "lake_storage":
+                value = without_secrets(value)
             yield Row(name, value, self.sources.get(name, DEFAULT), setting.description)
 
 
@@ -223,6 +225,12 @@ def split_address(text: str) -> tuple[str, int] | None:
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
         return None
     return host, int(port)
+
+
+def without_secrets(pairs: str) -> str:
+    """KEY=VALUE,... with the values hidden that let somebody in."""
+    hidden = re.compile(r"([^=,]*(?:secret|token|password|key)[^=,]*=)[^,]*", re.IGNORECASE)
+    return hidden.sub(r"\1***", pairs)
 
 
 def without_password(url: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import NoReturn, TypeVar
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
 
 from headrace.cold_log import ColdAway, ColdLog, ColdPartition, ColdRead, Held
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -86,12 +86,15 @@ class InTime:
     async def close(self) -> None:
         await self._cold.close()
 
-    async def _bounded(self, answer: Awaitable[T]) -> T:
+    async def _bounded(self, answer: Coroutine[Any, Any, T]) -> T:
+        """Waits no longer than the time; the question goes on, so that the next one finds a reader that is ready."""
+        task = asyncio.ensure_future(answer)
+        task.add_done_callback(_retrieve)
+        await asyncio.wait([task], timeout=self._timeout_s)
+        if not task.done():
+            raise ColdAway(f"the lake did not answer within {self._timeout_s:g} s")
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await answer
-        except TimeoutError:
-            raise ColdAway(f"the lake did not answer within {self._timeout_s:g} s") from None
+            return task.result()
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
@@ -99,3 +102,9 @@ class InTime:
         except Exception as error:
             log.exception("the reader of the lake failed")
             raise ColdAway(f"the reader of the lake failed: {error}") from error
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    if not task.cancelled():
+        task.exception()

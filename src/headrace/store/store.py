@@ -24,7 +24,7 @@ from headrace.store.catalogue import Catalogue, Topic
 from headrace.store.cold_access import InTime, NoLake
 from headrace.store.cold_reads import ColdReads
 from headrace.store.errors import PartitionGone, RedisError, StoreError
-from headrace.store.formats import is_stream
+from headrace.store.formats import is_stream, is_tiered
 from headrace.store.groups import GroupStore
 from headrace.store.identity import kafka_uuid, new_id
 from headrace.store.keys import Keys
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 _UPKEEP_EVERY_S = 1.0
 _OLDEST_REDIS = (6, 2)
+_TOLD_TOPICS = 10
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +67,9 @@ class StoreRefused(Exception):
 class Store:
     """Everything that lives in Redis."""
 
-    def __init__(self, address: Address, me: Node, options: StoreOptions, cold: ColdLog | None = None) -> None:
+    def __init__(self, address: Address, me: Node, options: StoreOptions) -> None:
         self.options = options
-        self.cold: ColdLog = InTime(cold or NoLake(), options.cold_timeout_ms)
+        self.cold: ColdLog = NoLake()
         self.cold_reads = ColdReads(self)
         self.keys = Keys(options.prefix)
         self.link = RedisLink(address, "commands", options.timeout_ms)
@@ -112,6 +113,20 @@ class Store:
             raise
         self.spawn(self.catalogue.sweep())
         self.spawn(self._upkeep())
+
+    def plug_in(self, cold: ColdLog) -> None:
+        """Takes a reader of the lake; whoever plugged it in closes it."""
+        self.cold = InTime(cold, self.options.cold_timeout_ms)
+
+    def tell_of_tiered_topics(self) -> None:
+        """Says it, if there are topics that need a lake and there is none."""
+        topics = [topic.name for topic in self.catalogue.by_name.values() if is_tiered(topic.configs)]
+        if topics and isinstance(self.cold, NoLake):
+            log.error(
+                "topics have remote.storage.enable and this broker has no --lake: their old records cannot be read, "
+                "and none leave Redis",
+                extra={"topics": ", ".join(sorted(topics)[:_TOLD_TOPICS]), "number": len(topics)},
+            )
 
     async def close(self) -> None:
         """Saves what makes the next start cheap, gives the lease back, disconnects."""
