@@ -12,9 +12,11 @@ from headrace.store.address import parse_address
 from headrace.store.nodes import Node
 from headrace.store.partition import Partition
 from headrace.store.store import Store, StoreOptions
+from tests.store.cold_copy import ColdCopy
 from tests.store.produced import log_partition
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
+from tests.store.tiered import OPTIONS, OpenTiered, fill
 
 OpenStore = Callable[..., Awaitable[Store]]
 StartValkey = Callable[..., Valkey]
@@ -83,3 +85,37 @@ async def store(open_store: OpenStore) -> Store:
 async def partition(store: Store) -> Partition:
     """Partition 0 of a topic `orders` with one partition."""
     return await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
+
+
+@pytest.fixture
+def cold() -> ColdCopy:
+    return ColdCopy()
+
+
+@pytest.fixture
+async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiered]:
+    """Stores that share a Redis and a cold log."""
+    opened: list[Store] = []
+
+    async def open_one() -> Store:
+        node = Node(len(opened), "127.0.0.1", 9092 + len(opened))
+        store = Store(parse_address(valkey.url), node, OPTIONS)
+        store.plug_in(cold)
+        await store.start()
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def tiered(open_tiered: OpenTiered) -> Partition:
+    """A partition of ten entries of two records each, at a second from each other; the tail cache has none of them."""
+    store = await open_tiered()
+    partition = await log_partition(
+        store, await store.catalogue.create("orders", 1, {"remote.storage.enable": "true"}), 0
+    )
+    await fill(partition, 10)
+    return partition

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from headrace.store import tiering, trim
-from headrace.store.address import parse_address
-from headrace.store.cold_reads import Reading
-from headrace.store.nodes import Node
 from headrace.store.partition import Partition
-from headrace.store.store import Store, StoreOptions
 from headrace.store.tiering import Kind, Limits
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.cold_copy import ColdCopy
 from tests.store.conftest import StartValkey
 from tests.store.produced import (
-    Stored,
     assert_dense,
-    log_partition,
     produce,
     records_in,
     same_partition,
@@ -28,77 +21,7 @@ from tests.store.produced import (
     until,
 )
 from tests.store.servers import Valkey
-
-OpenTiered = Callable[[], Awaitable[Store]]
-LOCAL_NOTHING = Limits(retention_ms=-1, retention_bytes=-1, local_ms=-1, local_bytes=0)
-OPTIONS = StoreOptions(index_interval_bytes=64, tail_cache_bytes=0, cold_timeout_ms=200)
-
-
-@pytest.fixture
-def cold() -> ColdCopy:
-    return ColdCopy()
-
-
-@pytest.fixture
-async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiered]:
-    """Stores that share a Redis and a cold log."""
-    opened: list[Store] = []
-
-    async def open_one() -> Store:
-        node = Node(len(opened), "127.0.0.1", 9092 + len(opened))
-        store = Store(parse_address(valkey.url), node, OPTIONS)
-        store.plug_in(cold)
-        await store.start()
-        opened.append(store)
-        return store
-
-    yield open_one
-    for store in opened:
-        await store.close()
-
-
-@pytest.fixture
-async def tiered(open_tiered: OpenTiered) -> Partition:
-    """A partition of ten entries of two records each, at a second from each other; the tail cache has none of them."""
-    store = await open_tiered()
-    partition = await log_partition(
-        store, await store.catalogue.create("orders", 1, {"remote.storage.enable": "true"}), 0
-    )
-    await fill(partition, 10)
-    return partition
-
-
-async def fill(partition: Partition, entries: int, start_ms: int = 1000) -> None:
-    for n in range(entries):
-        at = start_ms + n * 1000
-        await produce(partition, b"%d" % n + bytes(60), b"second", timestamps=[at, at + 1])
-
-
-def archive(cold: ColdCopy, valkey: Valkey, partition: Partition, entries: int) -> None:
-    """Copies the first entries of the stream."""
-    found = [data for _, data in stored_entries(valkey, partition)[:entries]]
-    cold.archive(partition.topic.uuid, partition.number, found)
-
-
-async def until_ready(reading: Reading) -> None:
-    await until(lambda: reading.is_ready)
-
-
-async def read_all(partition: Partition, offset: int = 0, max_bytes: int = 300) -> list[Stored]:
-    """What a consumer gets that fetches again and again."""
-    found: list[Stored] = []
-    while offset < partition.end:
-        if partition.is_cold(offset):
-            reading = partition.store.cold_reads.open(partition, offset, max_bytes)
-            await until_ready(reading)
-            taken = partition.store.cold_reads.take(partition, reading, max_bytes, True)
-        else:
-            taken = await partition.read(offset, max_bytes, True)
-        records = [record for record in records_in(taken) if record.offset >= offset]
-        assert records, f"nothing at {offset}"
-        found += records
-        offset = records[-1].offset + 1
-    return found
+from tests.store.tiered import LOCAL_NOTHING, OpenTiered, archive, read_all
 
 
 async def test_records_leave_redis_as_far_as_the_lake_holds_them(

@@ -139,7 +139,7 @@ class Appender(ABC, Generic[F]):
         """Sends the next append, if there is one and what is known of the partition can be relied on."""
         if not self._queue:
             return
-        if not self._any_partition.is_confirmed:
+        if not self._any_partition.may_append:
             self._recover()
             return
         self._send_next(just_looked=False)

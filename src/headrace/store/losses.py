@@ -90,17 +90,31 @@ async def record_gap(partition: AnyPartition, start: int, end: int) -> None:
     partition.producers.forget_between(start, end)
     if gap in partition.gaps:
         return  # noted before, when something came between
-    epoch = EpochStart(partition.leader_epoch + 1, max(partition.end, end))
-    epochs, gaps = [*partition.epochs, epoch][-_KEPT:], [*partition.gaps, gap][-_KEPT:]
-    floor = max(partition.floor, partition.end, end)
-    await _save(partition, floor, epochs, gaps)
-    partition.floor, partition.epochs, partition.gaps = floor, epochs, gaps
-    await partition.store.catalogue.set_epoch(partition.topic, partition.number, epoch.epoch)
+    epoch = await _rise(partition, end, [*partition.gaps, gap][-_KEPT:])
     partition.store.count_event("gaps", 1)
     log.error(
         "acknowledged records were lost by the store: a gap stays in the log",
-        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch.epoch},
+        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
     )
+
+
+async def go_behind(partition: AnyPartition, start: int, end: int) -> None:
+    """Gives up offsets whose records the store lost and the lake has: as with a gap, but readers miss nothing."""
+    adopt(partition, parse(await partition.store.link.call("HMGET", partition.keys.meta, *FIELDS)))
+    adopt_catalogue_epoch(partition)
+    partition.producers.forget_between(start, end)
+    if partition.floor < end:
+        await _rise(partition, end, partition.gaps)
+
+
+async def _rise(partition: AnyPartition, end: int, gaps: list[Gap]) -> int:
+    """Makes a new leader epoch durable that begins at the end, or at a higher one; gives the epoch."""
+    epoch = EpochStart(partition.leader_epoch + 1, max(partition.end, end))
+    epochs, floor = [*partition.epochs, epoch][-_KEPT:], max(partition.floor, epoch.start)
+    await _save(partition, floor, epochs, gaps)
+    partition.floor, partition.epochs, partition.gaps = floor, epochs, gaps
+    await partition.store.catalogue.set_epoch(partition.topic, partition.number, epoch.epoch)
+    return epoch.epoch
 
 
 async def save_again(partition: AnyPartition) -> None:

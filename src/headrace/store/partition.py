@@ -16,6 +16,7 @@ from headrace.store import recovery, trim
 from headrace.store.catalogue import Topic
 from headrace.store.entries import LAST_SEQUENCE, NO_OFFSET, Entry, Taken, base_of, parse_entry, take
 from headrace.store.index import Index, Point
+from headrace.store.lake_end import LakeEnd
 from headrace.store.partitions import AnyPartition
 from headrace.store.producers import Producers
 from headrace.store.writer import Writer
@@ -31,6 +32,8 @@ _WALK_BYTES = 4 << 20
 _WALK_COUNT_FIRST = 16
 _WALK_COUNT_MOST = 4096
 _START_ID = "0-0"
+_LAKE_END_WAIT_S = 1.0
+"""How long a reader that is told of the end waits for the lake, if that may be ahead."""
 
 
 class Partition(AnyPartition):
@@ -40,6 +43,7 @@ class Partition(AnyPartition):
 
     def __init__(self, store: Store, topic: Topic, number: int) -> None:
         super().__init__(store, topic, number)
+        self.lake_end = LakeEnd(self)
         self.forget()
         self.writer = Writer(self)
 
@@ -63,6 +67,19 @@ class Partition(AnyPartition):
 
     async def catch_up(self) -> None:
         await recovery.catch_up(self)
+
+    @property
+    def may_append(self) -> bool:
+        return self.is_confirmed and not self.lake_end.is_open
+
+    async def confirm_up_to(self, offset: int) -> None:
+        await super().confirm_up_to(offset)
+        if offset > self.end:
+            await self.confirm_end()
+
+    async def confirm_end(self) -> None:
+        await self.confirm()
+        await self.lake_end.wait(_LAKE_END_WAIT_S)
 
     # -- taking in entries --------------------------------------------------------------------------------------
 

@@ -95,6 +95,15 @@ class AnyPartition(ABC):
         return self.is_in_step and self._confirmed_term == nodes.term and nodes.lease_is_valid
 
     @property
+    def may_append(self) -> bool:
+        """Whether the end that is known is one to append at."""
+        return self.is_confirmed
+
+    async def confirm_end(self) -> None:
+        """Confirms, and is sure that records were not given out behind the end that is known."""
+        await self.confirm()
+
+    @property
     def is_stale(self) -> bool:
         """Whether the store has to be asked before anything is answered."""
         return not self.is_confirmed

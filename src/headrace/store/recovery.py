@@ -27,6 +27,7 @@ _LOST_END_MARGIN = 1_000_000
 _MOST_RECORDS_PER_MS = 1000
 """No partition takes more: bounds the end of a log that left no trace at all."""
 _READ_COUNT = 16
+_LAKE_END_FIELDS = ("asked", "left")
 
 
 # -- the first look -------------------------------------------------------------------------------------------------
@@ -36,12 +37,13 @@ async def load(partition: Partition) -> None:
     """Reads what the store knows of a partition: meta, index, producers, and the log behind the last of them."""
     partition.forget()
     link, keys = partition.store.link, partition.keys
-    exists, has_index, facts, producers, points = await link.pipeline(
+    exists, has_index, facts, producers, points, lake_end = await link.pipeline(
         ("EXISTS", keys.log),
         ("EXISTS", keys.index),
         ("HMGET", keys.meta, *losses.FIELDS),
         ("HGET", keys.producers, "state"),
         ("XRANGE", keys.index, "-", "+"),
+        ("HMGET", keys.meta, *_LAKE_END_FIELDS),
     )
     meta = losses.parse(facts)
     losses.adopt(partition, meta)
@@ -50,13 +52,16 @@ async def load(partition: Partition) -> None:
     if not exists:
         partition.end = _lost_end(partition, covered, meta.is_there)
         await _rebuild(partition)
+        await partition.lake_end.loaded(*lake_end, was_there=False)
         return
     if not has_index:
         await partition.make_again(0)
     await _read_on(partition, covered)
     partition.end = max(partition.end, partition.local_start, covered)
+    partition.end = max(partition.end, partition.floor)
     partition.snapshot_size_bytes = partition.index.size_bytes
     losses.adopt_catalogue_epoch(partition)
+    await partition.lake_end.loaded(*lake_end, was_there=True)
 
 
 async def _read_on(partition: Partition, covered: int) -> None:
@@ -186,7 +191,7 @@ async def _take_other_history(partition: Partition, ours: Entry) -> None:
     log.error("the store has another history than was acknowledged", extra={"partition": repr(partition)})
     await record_gap(partition, ours.base, partition.end)
     await load(partition)
-    await _raise_last_id(partition)
+    await raise_last_id(partition)
 
 
 async def _restore(partition: Partition, store_base: int, store_end: int) -> None:
@@ -200,7 +205,7 @@ async def _restore(partition: Partition, store_base: int, store_end: int) -> Non
             await _take_other_history(partition, entry)
             return
     if not missing:
-        await _raise_last_id(partition)
+        await raise_last_id(partition)
         return
     log.warning(
         "entries that the store had lost were appended again",
@@ -230,6 +235,7 @@ async def _restore_side_keys(partition: Partition) -> None:
     await partition.save_start(partition.log_start)
     if partition.trimmed_to:
         await partition.save_local_start(partition.trimmed_to)
+    await partition.lake_end.recovered()
     await losses.save_again(partition)
     newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
     stored = base_of(newest[0]) if newest else NO_OFFSET
@@ -239,7 +245,7 @@ async def _restore_side_keys(partition: Partition) -> None:
     await partition.save_producers()
 
 
-async def _raise_last_id(partition: Partition) -> None:
+async def raise_last_id(partition: Partition) -> None:
     """So that no other node can append below the end either."""
     if partition.end <= 0:
         return

@@ -47,6 +47,13 @@ SOURCES = STREAM_SOURCES | {
         redis.call('HSET', KEYS[1], 'local', ARGV[1])
         return 1
     """,
+    # Where a log ended when it was left holds only until somebody takes it up again.
+    "save_lake_end": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        redis.call('HDEL', KEYS[1], 'left')
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+        return 1
+    """,
     "save_trouble": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
         if ARGV[1] == '' then redis.call('HDEL', KEYS[1], 'trouble')

@@ -154,6 +154,8 @@ class Store:
         with contextlib.suppress(PartitionGone):
             await partition.confirm()  # what a store that went back in time lost is in our cache alone
             await partition.save_producers()
+            if isinstance(partition, Partition):
+                await partition.lake_end.leave()
 
     async def _check_server(self) -> None:
         version = self.link.server.get("valkey_version") or self.link.server.get("redis_version", "0")

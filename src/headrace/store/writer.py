@@ -13,15 +13,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.cold_log import ColdAway
 from headrace.store import recovery
 from headrace.store.appending import Appended, Appender, Pending
 from headrace.store.entries import Entry, xadd
+from headrace.store.errors import StoreAway
 from headrace.wire.batch import stamp
 
 if TYPE_CHECKING:
     from headrace.store.partition import Partition
 
 __all__ = ["Appended", "Writer"]
+
+_LAKE_END_WAIT_S = 0.25
+"""Between two looks for batches whose time is over."""
 
 
 class _Flight(NamedTuple):
@@ -82,7 +87,11 @@ class Writer(Appender[_Flight]):
         return True
 
     async def _settle(self) -> None:
-        """An id was refused and no entry is in its place: somebody removed the last ones by hand."""
+        """The lake may hold more than Redis. Or an id was refused and nothing has it: entries were removed by hand."""
+        try:
+            await self._partition.lake_end.wait(_LAKE_END_WAIT_S)
+        except ColdAway as error:
+            raise StoreAway(str(error)) from error
         flight, refused, self._is_id_refused = self._flight, self._is_id_refused, False
         if refused and flight is not None and flight.entry.base == self._partition.end:
             await recovery.go_behind_last_id(self._partition)

@@ -35,7 +35,7 @@ async def _answer(call: Call, name: str, asked: OffsetForLeaderPartition) -> Epo
     try:
         topic = await call.broker.find_topic(name, ZERO_UUID, by_id=False)
         partition = await call.broker.led_partition(topic, asked.partition)
-        await partition.confirm()
+        await partition.confirm_end()
         check_leader_epoch(partition, asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
