@@ -36,6 +36,7 @@ PARTS = {
     "startup": Part("start to ready, and memory idle and after work"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
     "archive": Part("topics into Delta tables, beside Spark's own Kafka connector", in_quick=False),
+    "cold": Part("records from the lake beside records from Redis, and whom they disturb"),
 }
 
 

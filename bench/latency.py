@@ -39,15 +39,16 @@ class Job(msgspec.Struct):
 def run(report: Report, *, quick: bool) -> None:
     seconds, repeats = (1, 1) if quick else (4, 5)
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
-        count = int((_WARM_UP_S + seconds) * _RATE)
-        found = take_turns(systems, repeats, lambda system: _turn(system, count))
+        found = take_turns(systems, repeats, lambda system: end_to_end(system, seconds))
         for name in _PERCENTILES:
             values = values_of(found, lambda row, name=name: row[name], [one.name for one in systems])  # type: ignore[misc]
             goal = "latency" if name == "p99" else None
             report.add(Figure("latency", f"end to end, {_RATE:,}/s of 100 B, {name}", "ms", values, goal=goal))
 
 
-def _turn(system: System, count: int) -> dict[str, float]:
+def end_to_end(system: System, seconds: int) -> dict[str, float]:
+    """Percentiles, in milliseconds, of so many seconds."""
+    count = int((_WARM_UP_S + seconds) * _RATE)
     with topic(system, "bench"):
         receiver = start_python("bench.latency", _job("receive", system, count), stdout=subprocess.PIPE)
         assert receiver.stdout is not None

@@ -15,7 +15,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tests.broker_process import BrokerProcess
 
@@ -26,9 +26,16 @@ from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 
 T = TypeVar("T")
-S = TypeVar("S", bound="System")
+S = TypeVar("S", bound="Named")
 ROOT = Path(__file__).parent.parent
 _MAXMEMORY_BYTES = 4 << 30
+
+
+class Named(Protocol):
+    """Whatever takes turns."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class System(ABC):

@@ -12,6 +12,9 @@ from typing import Literal
 from bench.report import KAFKA, NULL_BROKER, RAW_REDIS
 
 SPARK_KAFKA = "Spark's Kafka connector"
+FROM_REDIS = "from Redis"
+ALONE = "without cold consumers"
+LIMIT = "the limit"
 
 
 @dataclass(frozen=True)
@@ -50,4 +53,7 @@ TARGETS = (
     Target("start", "start to ready", KAFKA, "at most", 0.2),
     Target("memory", "memory idle and loaded: broker plus store, less the dataset", KAFKA, "at most", 0.4),
     Target("archive", "archive 100 B JSON-like records to a Delta table", SPARK_KAFKA, "at least", 1.5),
+    Target("cold", "consume what is in the lake alone", FROM_REDIS, "at least", 0.3),
+    Target("first cold byte", "first cold records with 10,000 files, under 300 ms", LIMIT, "at most", 1.0),
+    Target("beside cold", "p99 of hot records beside four cold consumers", ALONE, "at most", 1.5),
 )

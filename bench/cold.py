@@ -1,0 +1,184 @@
+"""Records that are in the lake alone, beside records that are in Redis: how fast they come, and whom they disturb.
+
+A tiered topic is archived in this process and leaves Redis; a second topic has the same records and stays. Consumers
+are librdkafka's, so what is compared is what a user gets. The lake is a folder in memory where there is one: what is
+measured is the reader, not the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.tiered import TieredTopic
+
+from bench import latency
+from bench.rdkafka import Job, run_job
+from bench.report import Figure, Report
+from bench.systems import Headrace, start_python, take_turns, values_of
+from bench.targets import ALONE, FROM_REDIS, LIMIT
+from headrace.client import Admin, Cluster, Reader
+from headrace.lake.catalogue import open_or_create
+from headrace.lake.parquet_file import RangeWriter
+from headrace.lake.place import place_of
+from headrace.lake.range_task import Range, decoded, fetch_range
+from headrace.lake.table import Identity, Written
+
+FROM_LAKE, BESIDE_FOUR = "from the lake", "beside four cold consumers"
+FIRST_BYTE_MS = 300.0
+_SHARED_MEMORY = Path("/dev/shm")
+_FILES_A_COMMIT = 200
+_COLD_SHARE = 0.75
+"""So much of a topic is in the lake alone, at least: what is appended last stays in Redis, an entry of a megabyte."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A topic to read, under the name of where its records are."""
+
+    name: str
+    topic: str
+
+
+def run(report: Report, *, quick: bool) -> None:
+    repeats = 1 if quick else 5
+    in_memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=in_memory) as folder, _broker(folder) as system:
+        lake = Path(folder, "lake")
+        for size_bytes, records in [(100, 50_000)] if quick else [(100, 1_000_000), (1_000, 200_000)]:
+            _throughput(report, system, lake, size_bytes, records, repeats)
+        _first_byte(report, system, lake, 200 if quick else 10_000)
+        _disturbance(report, system, repeats, 1 if quick else 4)
+
+
+@contextlib.contextmanager
+def _broker(folder: str) -> Iterator[Headrace]:
+    lake = Path(folder, "lake")
+    lake.mkdir()
+    system = Headrace(Path(folder), lake=lake, retention_check_interval_ms=500)
+    try:
+        yield system
+    finally:
+        system.stop()
+
+
+def _fill(system: Headrace, topic: str, size_bytes: int, records: int, **config: int) -> None:
+    run_job(Job("produce", system.address, topic, records, size_bytes, config=config))
+
+
+def _tiered(system: Headrace, lake: Path, name: str, size_bytes: int, records: int) -> TieredTopic:
+    """A topic that is in the lake, but for what Redis keeps of its end."""
+    made = TieredTopic(system.process, lake, name)
+    _fill(system, name, size_bytes, records)
+    made.archive()
+    made.wait_until_local_from(int(records * _COLD_SHARE))
+    return made
+
+
+def _throughput(report: Report, system: Headrace, lake: Path, size_bytes: int, records: int, repeats: int) -> None:
+    cold, hot = Source(FROM_LAKE, f"cold-{size_bytes}"), Source(FROM_REDIS, f"hot-{size_bytes}")
+    _tiered(system, lake, cold.topic, size_bytes, records)
+    with Cluster(system.address) as cluster:
+        Admin(cluster).create_topic(hot.topic, 1)
+    _fill(system, hot.topic, size_bytes, records)
+
+    def consumed(source: Source) -> float:
+        return run_job(Job("consume", system.address, source.topic, records, size_bytes)).rate
+
+    consumed(cold)  # its process starts with the first question
+    found = take_turns([cold, hot], repeats, consumed)
+    workload = f"librdkafka consumes {size_bytes} B, 1 partition"
+    report.add(Figure("cold", workload, "records/s", values_of(found, float, [FROM_LAKE, FROM_REDIS]), goal="cold"))
+
+
+# -- The first byte ---------------------------------------------------------------------------------------------
+
+
+def _first_byte(report: Report, system: Headrace, lake: Path, files: int) -> None:
+    """The time of a Fetch at an offset that nobody has read, in a table of many small files."""
+    topic = TieredTopic(system.process, lake, "many-files")
+    each = 10
+    records = each * files
+    _fill(system, topic.name, 100, records, **{"batch.num.messages": each})
+    _archive_in_small_files(system, lake, topic, records, files)
+    topic.wait_until_local_from(int(records * _COLD_SHARE))
+    chance = random.Random(files)
+    with Cluster(system.address) as cluster:
+        reader = Reader(cluster, max_bytes=1 << 20)
+        took_ms = []
+        for _ in range(20):
+            offset = chance.randrange(int(records * _COLD_SHARE))
+            began = time.perf_counter()
+            assert reader.fetch_raw(topic.name, 0, offset).batches
+            took_ms.append((time.perf_counter() - began) * 1000)
+    values = {FROM_LAKE: took_ms, LIMIT: [FIRST_BYTE_MS] * len(took_ms)}
+    report.add(Figure("cold", f"first records of a Fetch, {files:,} files", "ms", values, goal="first cold byte"))
+
+
+def _archive_in_small_files(system: Headrace, lake: Path, topic: TieredTopic, records: int, files: int) -> None:
+    with Cluster(system.address) as cluster:
+        cluster_id = Admin(cluster).describe_cluster().cluster_id
+        assert cluster_id is not None
+        table = open_or_create(place_of(lake), Identity(cluster_id, topic.name, topic.id), {0: 0})
+        wanted = Range(topic.name, topic.id, 0, 0, records, table.place, 1 << 62)
+        rows = [part for fetched, _ in fetch_range(cluster, wanted) for part in decoded(fetched, wanted)]
+    each, waiting, written = records // files, 0, list[Written]()
+    writer = RangeWriter(table.place, 0, 0)
+    for part in rows:
+        for at in range(part.num_rows):
+            writer.add(part.slice(at, 1))
+            waiting += 1
+            if waiting % each == 0:
+                written.append(writer.finish(waiting))
+                writer = RangeWriter(table.place, 0, waiting)
+            if len(written) == _FILES_A_COMMIT:
+                table.commit(written)
+                written = []
+    if written:
+        table.commit(written)
+
+
+# -- Others -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Company:
+    """What else the broker does meanwhile."""
+
+    name: str
+    consumers: int
+
+
+def _disturbance(report: Report, system: Headrace, repeats: int, seconds: int) -> None:
+    def measured(company: Company) -> float:
+        with _cold_consumers(system, company.consumers):
+            return latency.end_to_end(system, seconds)["p99"]
+
+    found = take_turns([Company(BESIDE_FOUR, 4), Company(ALONE, 0)], repeats, measured)
+    values = values_of(found, float, [BESIDE_FOUR, ALONE])
+    report.add(Figure("cold", "hot records end to end, 5,000/s of 100 B, p99", "ms", values, goal="beside cold"))
+
+
+@contextlib.contextmanager
+def _cold_consumers(system: Headrace, count: int) -> Iterator[None]:
+    """Consumers that read the tiered topic over and over, each from another place."""
+    started = [
+        start_python("bench.cold_consumer", system.address, "cold-100", str(number / count), stdout=subprocess.PIPE)
+        for number in range(count)
+    ]
+    try:
+        for consumer in started:
+            assert consumer.stdout is not None
+            if consumer.stdout.readline().strip() != "ready":
+                raise RuntimeError("a cold consumer did not get ready")
+        yield
+    finally:
+        for consumer in started:
+            consumer.kill()
+            consumer.communicate()
