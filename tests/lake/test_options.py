@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.client.sasl import Sasl
 from headrace.lake.connecting import OptionError
 from headrace.lake.options import EARLIEST, LATEST, Bound, parse_options
 
@@ -56,7 +57,13 @@ def test_a_timestamp_goes_before_offsets_by_timestamp_and_those_before_offsets()
         ({"subscribe": None, "assign": "{}"}, "'assign' names no partition"),
         ({"kafka.bootstrap.servers": None}, "'kafka.bootstrap.servers' is missing"),
         ({"kafka.bootstrap.servers": "a:x"}, "'kafka.bootstrap.servers': 'a:x' is no broker address"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "SASL not yet"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "it takes PLAIN or SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "GSSAPI"}, "is 'GSSAPI'; it takes PLAIN or"),
+        (
+            {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"},
+            "it takes a line such as org.apache.kafka.common.security.plain.PlainLoginModule required username=",
+        ),
+        ({"kafka.security.protocol": "KERBEROS"}, "it takes PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
         ({"kafka.isolation.level": "maybe"}, "'read_committed' or 'read_uncommitted'"),
         ({"kafka.request.timeout.ms": "soon"}, "a number of milliseconds"),
         ({"kafka.ssl.truststore.type": "JKS"}, "only PEM files"),
@@ -95,3 +102,19 @@ def test_a_batch_query_refuses_what_makes_no_sense_for_it(option: str, value: st
 def test_a_streaming_query_has_no_end(option: str, value: str) -> None:
     with pytest.raises(OptionError, match="has no end"):
         parse_options(NEEDED | {option: value}).for_stream()
+
+
+def test_sasl_takes_user_and_password_from_the_line_of_kafkas_own_client() -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    options = {
+        "kafka.bootstrap.servers": "broker:9093",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": rf'{module} required username="ann" password="a \"b\"; c";',
+        "subscribe": "orders",
+    }
+    connecting = parse_options(options).connecting
+    assert connecting.tls
+    assert connecting.sasl == Sasl("SCRAM-SHA-512", "ann", 'a "b"; c')
+    assert "a " not in repr(connecting)
+    assert 'b"' not in repr(connecting.sasl)

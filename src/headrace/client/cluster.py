@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.client.connection import Connection
 from headrace.client.errors import BrokerUnreachable, RetriableError, check, kafka_error
+from headrace.client.sasl import Sasl
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.metadata import (
@@ -55,6 +56,7 @@ class Cluster:
         timeout_s: float = 30.0,
         client_id: str = "headrace",
         ssl_context: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
     ) -> None:
         self.bootstrap = [parse_address(text) for text in bootstrap.split(",") if text.strip()]
         if not self.bootstrap:
@@ -69,6 +71,7 @@ class Cluster:
         self._coordinators: dict[str, int] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._ssl_context = ssl_context
+        self._sasl = sasl
 
     def __enter__(self) -> Cluster:
         return self
@@ -168,7 +171,7 @@ class Cluster:
             connection.close()
             connection = None
         if connection is None:
-            connection = Connection(host, port, self.timeout_s, self.client_id, self._ssl_context)
+            connection = Connection(host, port, self.timeout_s, self.client_id, self._ssl_context, self._sasl)
             self._connections[host, port] = connection
         return connection
 

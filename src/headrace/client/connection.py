@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from headrace.client.errors import BrokerUnreachable, UnsupportedApi, check
+from headrace.client.sasl import Sasl, authenticate
 from headrace.wire import codec, frame
 from headrace.wire.apis import APIS, response_class
 from headrace.wire.codec import DecodeError
@@ -49,6 +50,7 @@ class Connection:
         timeout_s: float = 30.0,
         client_id: str = "headrace",
         ssl_context: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.timeout_s = timeout_s
@@ -59,6 +61,20 @@ class Connection:
         self._socket = self._open(host, port, ssl_context)
         self._stream = self._socket.makefile("rb")
         self.is_open = True
+        if sasl is not None:
+            try:
+                authenticate(self._exchange, sasl)
+            except BaseException:
+                self.close()
+                raise
+
+    def _exchange(self, api_key: int, version: int, body: bytes) -> bytes:
+        """The body of an answer, for the dialogue that comes before all versions."""
+        self._last_correlation_id += 1
+        client_id = self.client_id.encode()
+        head = struct.pack(">hhih", api_key, version, self._last_correlation_id, len(client_id))
+        self.send_frame(head + client_id + body)
+        return self.read_frame()[4:]
 
     def _open(self, host: str, port: int, ssl_context: ssl.SSLContext | None) -> socket.socket:
         try:

@@ -18,6 +18,7 @@ import msgspec
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.admin import EARLIEST, LATEST, TopicInfo
 from headrace.lake.catalogue import open_or_create
+from headrace.lake.history import CLEANUP, FORMAT, Tails, is_dense
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import Place
 from headrace.lake.plan import Plan, plan_partition
@@ -90,6 +91,8 @@ class Archive:
         """What stops a partition, by topic and partition; it is looked at again in each round."""
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
+        self._dense: dict[str, bool] = {}
+        self._tails = Tails()
 
     # Running
 
@@ -148,18 +151,20 @@ class Archive:
     def _topics(self) -> list[TopicInfo]:
         """The topics to archive, as they are now."""
         named = set(self._settings.topics)
-        found = [topic for topic in self._admin.list_topics() if topic.name in named or self._joins_by_config(topic)]
+        found = [topic for topic in self._admin.list_topics() if self._joins(topic, topic.name in named)]
         if not named and not found:
             self._say_once("none", f"no topic to archive: name some with --topics, or set {JOINS_BY_CONFIG}=true")
         for name in named - {topic.name for topic in found}:
             self._say_once(f"no {name}", f"there is no topic {name} yet")
         return found
 
-    def _joins_by_config(self, topic: TopicInfo) -> bool:
-        if topic.is_internal:
+    def _joins(self, topic: TopicInfo, is_named: bool) -> bool:
+        """Whether a topic is to be archived; what its configs say of it is kept."""
+        if topic.is_internal and not is_named:
             return False
-        entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG])
-        return any(entry.name == JOINS_BY_CONFIG and entry.value == "true" for entry in entries)
+        entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG, CLEANUP, FORMAT])
+        self._dense[topic.name] = is_dense(entries)
+        return is_named or any(entry.name == JOINS_BY_CONFIG and entry.value == "true" for entry in entries)
 
     def _ends(self, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
         return self._offsets(topics, LATEST)
@@ -218,10 +223,12 @@ class Archive:
     def _ranges(self, plans: Sequence[Plan]) -> list[Range]:
         wanted = [plan for plan in plans if plan.start < plan.end]
         most_bytes = max(_LEAST_TASK_BYTES, self._settings.commit_bytes // max(1, len(wanted)))
-        return [
-            Range(p.topic, p.topic_id, p.partition, p.start, p.end, self._tables[p.topic].place, most_bytes)
-            for p in wanted
-        ]
+        return [self._range(plan, most_bytes) for plan in wanted]
+
+    def _range(self, p: Plan, most_bytes: int) -> Range:
+        table = self._tables[p.topic]
+        tail, dense = self._tails.of(table, p.partition), self._dense[p.topic]
+        return Range(p.topic, p.topic_id, p.partition, p.start, p.end, table.place, most_bytes, tail, dense)
 
     # Writing
 
@@ -251,9 +258,10 @@ class Archive:
                     self._say(f"{topic}-{plan.partition}: {outcome.trouble}; trying again")
                 else:
                     self._stop(topic, plan.partition, outcome.trouble)
-            if plan.gap:
-                written.append(write_gap(table.place, plan.partition, *plan.gap))
-                self._say(f"{topic}-{plan.partition}: offsets {plan.gap[0]} to {plan.gap[1] - 1} are recorded as a gap")
+            for why, gap in (("", plan.gap), (", lost by the broker's store,", outcome.lost if outcome else None)):
+                if gap:
+                    written.append(write_gap(table.place, plan.partition, *gap))
+                    self._say(f"{topic}-{plan.partition}: offsets {gap[0]} to {gap[1] - 1}{why} are recorded as a gap")
             if outcome is not None and outcome.written is not None:
                 written.append(outcome.written)
                 fetched_bytes += outcome.fetched_bytes
@@ -269,6 +277,9 @@ class Archive:
             return
         self._standby.won(topic)
         self._at_step("after-commit")
+        for outcome in outcomes.values():
+            if outcome.written is not None and outcome.range.topic == topic:
+                self._tails.note(topic, outcome.range.partition, outcome.written.file.path, outcome.tail)
         rows = sum(one.file.rows for one in written)
         done.rows += rows
         done.commits += 1

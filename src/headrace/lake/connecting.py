@@ -6,6 +6,7 @@ reached before is waited for while it restarts (`patient_cluster`); one that was
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import msgspec
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.cluster import parse_address
+from headrace.client.sasl import MECHANISMS, Sasl
 
 PAUSE_S = 0.25
 DEFAULT_TIMEOUT_MS = 60_000
@@ -35,10 +37,14 @@ class Connecting(msgspec.Struct, frozen=True):
     certificate_file: str | None = None
     key_password: str | None = None
     check_hostname: bool = True
+    sasl: Sasl | None = None
+
+    def __repr__(self) -> str:
+        return f"Connecting({self.bootstrap!r})"
 
     def cluster(self) -> Cluster:
         """A client of the cluster, which connects at its first call."""
-        return Cluster(self.bootstrap, self.timeout_s, self.client_id, self._ssl_context())
+        return Cluster(self.bootstrap, self.timeout_s, self.client_id, self._ssl_context(), self.sasl)
 
     def patient_cluster(self) -> Cluster:
         """The same, connected: a cluster that does not answer is asked again until the timeout."""
@@ -64,11 +70,16 @@ class Connecting(msgspec.Struct, frozen=True):
         return context
 
 
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LOGIN = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
 KAFKA_OPTIONS = (
     "bootstrap.servers",
     "client.id",
     "isolation.level",
     "request.timeout.ms",
+    "sasl.jaas.config",
+    "sasl.mechanism",
     "security.protocol",
     "ssl.endpoint.identification.algorithm",
     "ssl.key.password",
@@ -101,11 +112,12 @@ def parse_connecting(options: Mapping[str, str]) -> Connecting:
         client_id=options.get("client.id", "headrace-lake"),
         timeout_s=_timeout_ms(options.get("request.timeout.ms", str(DEFAULT_TIMEOUT_MS))) / 1000,
         read_committed=_one_of(options, "isolation.level", ("read_committed", "read_uncommitted")) == "read_committed",
-        tls=_security_protocol(options) == "SSL",
+        tls=_security_protocol(options).endswith("SSL"),
         ca_file=options.get("ssl.truststore.location"),
         certificate_file=options.get("ssl.keystore.location"),
         key_password=options.get("ssl.key.password"),
         check_hostname=_one_of(options, "ssl.endpoint.identification.algorithm", ("https", "")) == "https",
+        sasl=_sasl(options) if _security_protocol(options).startswith("SASL") else None,
     )
 
 
@@ -119,9 +131,25 @@ def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> 
 
 def _security_protocol(options: Mapping[str, str]) -> str:
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
-    if protocol not in ("PLAINTEXT", "SSL"):
-        raise OptionError(f"Option 'kafka.security.protocol' is '{protocol}'; it takes PLAINTEXT or SSL, SASL not yet.")
+    if protocol not in PROTOCOLS:
+        raise OptionError(f"Option 'kafka.security.protocol' is '{protocol}'; it takes {' or '.join(PROTOCOLS)}.")
     return protocol
+
+
+def _sasl(options: Mapping[str, str]) -> Sasl:
+    """User and password, from the line that Kafka's own client takes them from."""
+    mechanism = options.get("sasl.mechanism", "").upper()
+    if mechanism not in MECHANISMS:
+        raise OptionError(f"Option 'kafka.sasl.mechanism' is '{mechanism}'; it takes {' or '.join(MECHANISMS)}.")
+    login = dict(_LOGIN.findall(options.get("sasl.jaas.config", "")))
+    if not {"username", "password"} <= login.keys():
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        raise OptionError(
+            "Option 'kafka.sasl.jaas.config' names no user and password; it takes a line such as "
+            f'org.apache.kafka.common.security.{module} required username="..." password="...";'
+        )
+    user, password = (re.sub(r"\\(.)", r"\1", login[name]) for name in ("username", "password"))
+    return Sasl(mechanism, user, password)
 
 
 def _timeout_ms(text: str) -> int:

@@ -33,7 +33,7 @@ def plan_partition(table: TopicTable, partition: int, earliest: int, latest: int
         return msgspec.structs.replace(
             nothing,
             trouble=f"it ends at {latest}, behind its table, which holds it up to {position}: the broker's store lost "
-            "records or was put back. Let the topic go on behind that offset, or make it anew",
+            "records or was put back. Move the table's folder out of the lake, and the archive begins a new one",
         )
     if earliest > position:
         if not accept_gap:

@@ -15,6 +15,7 @@ from headrace.client import BrokerUnreachable, Cluster, Reader
 from headrace.client.reader import Fetched
 from headrace.lake.decode import decode
 from headrace.lake.fetching import next_offset
+from headrace.lake.history import OTHER_RECORD, Tail, has_another_record, holes_in, tail_of
 from headrace.lake.parquet_file import RangeWriter
 from headrace.lake.place import Place
 from headrace.lake.rows import table_rows
@@ -23,6 +24,7 @@ from headrace.wire.batch import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
 
 FETCH_BYTES = 8 * 1024 * 1024
+TRIES_IN_VAIN = 2
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -35,6 +37,10 @@ class Range(msgspec.Struct, frozen=True):
     end: int
     table: Place
     most_bytes: int
+    tail: Tail | None = None
+    """The last record that the table has."""
+    is_dense: bool = False
+    """Whether a hole in it is a loss."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -42,6 +48,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
     range: Range
     written: Written | None = None
+    tail: Tail | None = None
+    """The last record of the file."""
+    lost: tuple[int, int] | None = None
+    """What the range begins with was lost by the broker's store."""
     fetched_bytes: int = 0
     trouble: str | None = None
     passes: bool = False
@@ -59,19 +69,24 @@ def task(bootstrap: str) -> Callable[[bytes], bytes]:
 def archive_range(bootstrap: str, wanted: Range) -> Outcome:
     """Fetches a range, or as much of it as one file takes, and writes the file."""
     writer = RangeWriter(wanted.table, wanted.partition, wanted.start)
-    position, fetched_bytes = wanted.start, 0
+    position, fetched_bytes, tail, hole = wanted.start, 0, None, None
     try:
         with Cluster(bootstrap, client_id="headrace-archive") as cluster:
             for fetched, end in fetch_range(cluster, wanted):
                 fetched_bytes += sum(map(len, fetched.batches))
-                for rows in decoded(fetched, wanted):
+                if wanted.is_dense and (hole := next(holes_in(fetched, position, end), None)):
+                    end = hole[0]
+                for rows in decoded(fetched, msgspec.structs.replace(wanted, end=end)):
                     writer.add(rows)
+                    tail = tail_of(rows)
                 position = end
-                if fetched_bytes >= wanted.most_bytes:
+                if hole or fetched_bytes >= wanted.most_bytes:
                     break
             # A topic that was made again in the meantime has other records at the same offsets.
             if cluster.topic(wanted.topic).topic_id != wanted.topic_id:
                 return Outcome(wanted, trouble=f"{wanted.topic} was deleted and made again", passes=True)
+            if wanted.tail and has_another_record(cluster, wanted.topic, wanted.partition, wanted.tail):
+                return Outcome(wanted, trouble=OTHER_RECORD.format(offset=wanted.tail.offset))
     except BrokerUnreachable as error:
         return Outcome(wanted, trouble=str(error), passes=True)
     except KafkaError as error:
@@ -80,8 +95,8 @@ def archive_range(bootstrap: str, wanted: Range) -> Outcome:
     except BatchError as error:
         return Outcome(wanted, trouble=f"a batch from offset {position} on cannot be read: {error}")
     if position == wanted.start:
-        return Outcome(wanted)
-    return Outcome(wanted, writer.finish(position), fetched_bytes)
+        return Outcome(wanted, lost=hole)
+    return Outcome(wanted, writer.finish(position), tail, fetched_bytes=fetched_bytes)
 
 
 def decoded(fetched: Fetched, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -98,14 +113,23 @@ def decoded(fetched: Fetched, wanted: Range) -> Iterator[pa.RecordBatch]:
 
 
 def fetch_range(cluster: Cluster, wanted: Range) -> Iterator[tuple[Fetched, int]]:
-    """Whole batches and the offset that follows them, to the range's end, or to where nothing more comes now."""
+    """Whole batches and the offset that follows them, to the range's end, or to where nothing more comes now.
+
+    Where the broker says that the range is behind it, and twice gives nothing of it, there is nothing up to its end.
+    """
     reader = Reader(cluster, max_bytes=FETCH_BYTES, read_committed=True)
-    position = wanted.start
+    position, in_vain = wanted.start, 0
     while position < wanted.end:
         fetched = reader.fetch_raw(wanted.topic, wanted.partition, position)
         if fetched.log_start_offset > position:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The partition starts at {fetched.log_start_offset}.")
-        if not fetched.batches:
+        if fetched.batches:
+            position, in_vain = min(wanted.end, next_offset(fetched, position)), 0
+        elif fetched.last_stable_offset < wanted.end:
             return
-        position = min(wanted.end, next_offset(fetched, position))
+        else:
+            in_vain += 1
+            if in_vain < TRIES_IN_VAIN:
+                continue
+            position = wanted.end
         yield fetched, position

@@ -22,12 +22,12 @@ from headrace.client.admin import EARLIEST, LATEST
 from headrace.lake.catalogue import tables_in
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import Coverage, RangeFile
+from headrace.lake.history import CLEANUP, FORMAT, holes_in, is_dense
 from headrace.lake.place import Place
 from headrace.lake.range_task import Range, decoded, fetch_range
+from headrace.lake.row_difference import COMPARED, first_difference
 from headrace.lake.table import TopicTable
 from headrace.wire.errors import ErrorCode, KafkaError
-
-_COMPARED = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -198,34 +198,35 @@ class _Verification:
         self._proof.rows_compared += live.rows
         if archived.hex() == live.hex():
             return False
-        self._locate(file, wanted)
-        return True
+        return self._locate(file, wanted)
 
-    def _locate(self, file: RangeFile, wanted: Range) -> None:
-        """Finds the first row in which table and topic differ."""
+    def _locate(self, file: RangeFile, wanted: Range) -> bool:
+        """Finds the first row in which table and topic differ; whether there is one."""
         assert self._cluster is not None
+        cluster, holes = self._cluster, self._holes(wanted)
         live = (
             row
-            for fetched, _ in fetch_range(self._cluster, wanted)
+            for fetched, _ in fetch_range(cluster, wanted)
             for rows in decoded(fetched, wanted)
             for row in _plain(rows)
         )
         cold = (r for rows in self._rows(file) for r in _plain(rows) if wanted.start <= r["offset"] < wanted.end)
-        while True:
-            hot_row, cold_row = next(live, None), next(cold, None)
-            if hot_row == cold_row:
-                if hot_row is None:
-                    return
-                continue
-            at = min(row["offset"] for row in (hot_row, cold_row) if row is not None)
-            if cold_row is None or cold_row["offset"] != at:
-                what = "the topic has this record and the table does not"
-            elif hot_row is None or hot_row["offset"] != at:
-                what = "the table has this row twice or the topic does not have it"
-            else:
-                what = f"{', '.join(n for n in _COMPARED if hot_row[n] != cold_row[n])} differ from the topic's"
-            self._found(what, file.partition, at, file.path)
-            return
+        found = first_difference(live, cold, lambda offset: any(start <= offset < end for start, end in holes))
+        if found is not None:
+            self._found(found[1], file.partition, found[0], file.path)
+        return found is not None
+
+    def _holes(self, wanted: Range) -> list[tuple[int, int]]:
+        """Where the topic may have fewer records than its table."""
+        assert self._cluster is not None
+        if not is_dense(Admin(self._cluster).describe_configs(wanted.topic, keys=[CLEANUP, FORMAT])):
+            return [(wanted.start, wanted.end)]
+        holes: list[tuple[int, int]] = []
+        position = wanted.start
+        for fetched, end in fetch_range(self._cluster, wanted):
+            holes += holes_in(fetched, position, end)
+            position = end
+        return holes
 
     def _found(self, what: str, partition: int, offset: int | None = None, path: str | None = None) -> None:
         self._proof.findings.append(Finding(self._topic, partition, offset, path, what))
@@ -243,4 +244,4 @@ def _disorder(offsets: pa.Array, last: int, end: int) -> Iterator[tuple[str, int
 
 def _plain(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows to compare, those without headers alike."""
-    return [row | {"headers": row["headers"] or []} for row in rows.select(_COMPARED).to_pylist()]
+    return [row | {"headers": row["headers"] or []} for row in rows.select(COMPARED).to_pylist()]
