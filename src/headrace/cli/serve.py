@@ -13,6 +13,7 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
 from headrace.broker.server import Server
+from headrace.cli.allocation import keep_freed_memory
 from headrace.cli.lake_option import storage_options
 from headrace.cli.listening import listen, show_address
 from headrace.cli.logs import set_up_logs
@@ -52,6 +53,7 @@ def serve(loaded: Loaded) -> None:
     settings = loaded.settings
     _check(settings)
     set_up_logs(settings.log_level, settings.log_format)
+    keep_freed_memory()
     try:
         import uvloop
 
