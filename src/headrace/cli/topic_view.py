@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec import Struct
 
 from headrace.client import Admin, Cluster, UnsupportedApi
@@ -22,6 +23,7 @@ from headrace.wire.messages.describe_log_dirs import (
 )
 from headrace.wire.schema import ZERO_UUID
 
+_TIERED, _TIERING = "remote.storage.enable", "headrace.tiering"
 SET_FOR_TOPIC = "topic"
 """The source of a config that was set for the topic itself."""
 
@@ -64,10 +66,22 @@ class ConfigView(Struct, frozen=True):
     read_only: bool
 
 
-class TopicDetail(TopicView, frozen=True):
+class TieringView(Struct, frozen=True):
+    """How far a partition of a tiered topic is in the lake."""
+
+    partition: int
+    log_start: int
+    local_start: int
+    lake_end: int | None
+    trouble: str | None
+
+
+class TopicDetail(TopicView, frozen=True, omit_defaults=True):
     """A topic with its configs: those that were set for it, or all if asked for."""
 
     configs: list[ConfigView]
+    tiering: list[TieringView] = []
+    """Of a tiered topic."""
 
 
 class TopicListing(Struct, frozen=True):
@@ -121,8 +135,14 @@ def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView
     ]
 
 
-def with_configs(topic: TopicView, configs: list[ConfigView]) -> TopicDetail:
-    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs)
+def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicDetail:
+    """The topic with its configs and, if it is tiered, with how far it is in the lake."""
+    entries = admin.describe_configs(topic.name)
+    configs = view_configs(entries, everything=all_configs)
+    is_tiered = any(entry.name == _TIERED and entry.value == "true" for entry in entries)
+    facts = admin.describe_configs(topic.name, keys=[_TIERING]) if is_tiered else []
+    tiering = [msgspec.json.decode(fact.value, type=list[TieringView]) for fact in facts if fact.value]
+    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs, *tiering)
 
 
 def view_configs(entries: Iterable[ConfigEntry], *, everything: bool) -> list[ConfigView]:

@@ -10,7 +10,7 @@ import click
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.output import count_of, number, print_facts, print_json, print_table, text, word
 from headrace.cli.quantities import parse_size, parse_time, show_approximate_size, show_size, show_time
-from headrace.cli.topic_view import TopicDetail, TopicView, listing, topic_id, view_configs, view_topics, with_configs
+from headrace.cli.topic_view import TopicDetail, TopicView, listing, topic_id, view_details, view_topics
 from headrace.client import Admin, Cluster
 from headrace.client.admin import DEFAULT_COUNT
 from headrace.store.identity import kafka_uuid
@@ -129,9 +129,7 @@ def describe(cluster: Cluster, names: tuple[str, ...], all_configs: bool, as_jso
     """
     admin = Admin(cluster)
     views = view_topics(cluster, [admin.describe_topic(name) for name in names])
-    details = [
-        with_configs(view, view_configs(admin.describe_configs(view.name), everything=all_configs)) for view in views
-    ]
+    details = [view_details(admin, view, all_configs=all_configs) for view in views]
     if as_json:
         print_json(details)
         return
@@ -153,6 +151,9 @@ def _show(topic: TopicDetail) -> None:
     click.echo()
     _show_partitions(topic)
     click.echo()
+    if topic.tiering:
+        _show_tiering(topic)
+        click.echo()
     if not topic.configs:
         click.echo("every config has its default")
         return
@@ -179,6 +180,15 @@ def _show_partitions(topic: TopicView) -> None:
         for p in topic.partitions
     ]
     print_table(columns, rows)
+
+
+def _show_tiering(topic: TopicDetail) -> None:
+    columns = [number("PARTITION"), number("LOG START"), number("IN REDIS FROM"), number("IN LAKE TO")]
+    rows = [(str(p.partition), p.log_start, p.local_start, p.lake_end) for p in topic.tiering]
+    print_table(columns, rows)
+    for p in topic.tiering:
+        if p.trouble:
+            click.echo(f"partition {p.partition}: {p.trouble}")
 
 
 def _size(size_bytes: int | None) -> str | None:

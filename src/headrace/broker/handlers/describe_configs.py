@@ -13,8 +13,10 @@ from headrace.broker.config_keys import ConfigSource, ConfigType
 from headrace.broker.creation import REPLICATION_FACTOR
 from headrace.broker.dispatch import Call
 from headrace.broker.records_behind import RECORDS_BEHIND, records_behind
+from headrace.broker.tiering_status import TIERING, tiering_of
 from headrace.broker.topic_configs import ConfigValue, describe_configs
 from headrace.broker.topic_names import check_topic_name
+from headrace.store.formats import is_tiered
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -57,7 +59,9 @@ async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[D
             topic = await broker.store.catalogue.find(name)
             if topic is None:
                 raise unknown_topic(name)
-            return [_of_topic(c) for c in describe_configs(topic.configs, broker.options, topic.ulid, only)]
+            found = [_of_topic(c) for c in describe_configs(topic.configs, broker.options, topic.ulid, only)]
+            if only is not None and TIERING in only and is_tiered(topic.configs):
+                found.append(_fact(TIERING, await tiering_of(broker, topic), "What the lake holds, by partition."))
         case ResourceType.BROKER:
             found = _describe_broker(broker, name)
         case ResourceType.BROKER_LOGGER:
@@ -72,7 +76,7 @@ async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[D
             found = await _identity_of_group(broker, name)
             if only is not None and RECORDS_BEHIND in only:
                 only = {*only, *(counted := await records_behind(broker, name))}
-                found += [_fact_of_group(key, value, "Records behind, by partition.") for key, value in counted.items()]
+                found += [_fact(key, value, "Records behind, by partition.") for key, value in counted.items()]
         case unknown:
             raise _bad_request(f"Unexpected resource type {unknown} for resource {name}")
     return [config for config in found if only is None or config.name in only]
@@ -84,13 +88,13 @@ async def _identity_of_group(broker: Broker, name: str) -> list[DescribeConfigsR
     if group is None or group.id is None:
         return []
     return [
-        _fact_of_group("headrace.group.id", group.id, "The group's lasting id."),
-        _fact_of_group("headrace.group.locator", group.locator, "The group's resource locator."),
-        _fact_of_group("headrace.group.generation", str(group.generation), "The generation that was handed out last."),
+        _fact("headrace.group.id", group.id, "The group's lasting id."),
+        _fact("headrace.group.locator", group.locator, "The group's resource locator."),
+        _fact("headrace.group.generation", str(group.generation), "The generation that was handed out last."),
     ]
 
 
-def _fact_of_group(name: str, value: str | None, meaning: str) -> DescribeConfigsResourceResult:
+def _fact(name: str, value: str | None, meaning: str) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=name,
         value=value,
