@@ -105,6 +105,17 @@ SPARK = Client(
 SPARK_JARS = SPARK.work_dir / "jars"
 """Spark's Kafka connector and delta-spark, once they are fetched."""
 
+LAKE_S3 = Client(
+    name="lake-s3",
+    tools=(JAVA, Tool("go", "Go 1.26 or later")),
+    manifests=(HERE / "lake_s3" / "go.mod", HERE / "lake_s3" / "go.sum"),
+    fetch=(("go", "mod", "download"),),
+    build=(("go", "build", "-o", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
+    run=(sys.executable, "-m", "interop.lake_s3"),
+    env=GO_ENV,
+    limit_s=1200,
+)
+
 CLIENTS = (
     Client(
         name="java",
@@ -139,4 +150,5 @@ CLIENTS = (
         run=(sys.executable, "-m", "interop.kcat"),
     ),
     SPARK,
+    LAKE_S3,
 )

@@ -54,8 +54,10 @@ def archive(
     """
     from headrace.lake.archive import Archive, Settings
     from headrace.lake.session import spark_session
+    from headrace.lake.store_check import check_store
 
     cluster.retrying(lambda: cluster.refresh([]))
+    check_store(root)
     settings = Settings(root, topics, accept_gap)
     with ArchiveProgress() as shown:
         shown.say("starting Spark")

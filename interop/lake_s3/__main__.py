@@ -1,0 +1,142 @@
+"""The lake in a bucket of a real S3 server, by its commands, with topics of the broker given as the first argument."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from headrace.client import Admin, Cluster, Producer
+from interop.clients import LAKE_S3
+from interop.lake_s3.server import BUCKET, KEY, SECRET, s3_server, without_conditions
+from interop.report import Checks, expect, expect_in
+
+ADDRESS = sys.argv[1]
+COUNT = 500
+LAKE = f"s3://{BUCKET}/lake"
+TOPIC = "in-a-bucket"
+LIMIT_S = 240
+
+
+class InBucket:
+    """The checks, one after the other on one lake."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._environment = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, **self._reach(port)}
+
+    @property
+    def checks(self) -> dict[str, Callable[[], None]]:
+        return {
+            "archive, status and verify, credentials by environment": self.archived,
+            "credentials as options": self.by_options,
+            "delta-rs reads the table": self.other_reader,
+            "wrong credentials: one sentence": self.wrong_credentials,
+            "a topic that was made again has a table of its own": self.made_again,
+            "a store without conditional puts is refused": self.unsafe,
+        }
+
+    def archived(self) -> None:
+        _make_topic(2)
+        self._headrace("lake", "archive", "--lake", LAKE, "--topics", TOPIC, "--once")
+        found = self._status()
+        expect("rows", sum(p["rows"] for p in found), COUNT)
+        expect("lag", [p["lag"] for p in found], [0, 0])
+        self._expect_proved(COUNT)
+
+    def by_options(self) -> None:
+        options = [f"--storage={name.lower()}={value}" for name, value in self._environment.items()]
+        found = json.loads(_run(["lake", "status", "--lake", LAKE, "--json", *options], {}))
+        expect("rows", sum(p["rows"] for p in found), COUNT)
+
+    def other_reader(self) -> None:
+        options = {name.lower(): value for name, value in self._environment.items()}
+        table = DeltaTable(f"{LAKE}/{TOPIC}", storage_options=options).to_pyarrow_table(columns=["value"])
+        expect("values", sorted(table["value"].to_pylist()), sorted(b"%d" % n for n in range(COUNT)))
+
+    def wrong_credentials(self) -> None:
+        said = self._refused("lake", "status", "--lake", LAKE, "--storage=aws_secret_access_key=wrong")
+        expect_in("SignatureDoesNotMatch", said)
+        expect("lines", len(said.strip().splitlines()), 1)
+
+    def made_again(self) -> None:
+        with Cluster(ADDRESS) as cluster:
+            Admin(cluster).delete_topic(TOPIC)
+        _make_topic(1)
+        self._headrace("lake", "archive", "--lake", LAKE, "--topics", TOPIC, "--once")
+        expect("rows of both", sorted(p["rows"] for p in self._status()), sorted([COUNT, *self._old_rows()]))
+        self._expect_proved(COUNT, "--topics", TOPIC)
+        self._expect_proved(2 * COUNT)
+
+    def _old_rows(self) -> list[int]:
+        return [p["rows"] for p in self._status() if p["hot_end"] is None]
+
+    def unsafe(self) -> None:
+        with without_conditions(self._port) as port:
+            lake = f"s3://{BUCKET}/unsafe"
+            reach = [f"--storage={name.lower()}={value}" for name, value in self._reach(port).items()]
+            said = self._refused("lake", "archive", "--lake", lake, "--topics", TOPIC, "--once", *reach)
+        expect_in("lets a second writer overwrite a commit", said)
+
+    # What they are made of
+
+    def _reach(self, port: int) -> dict[str, str]:
+        return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+
+    def _headrace(self, *words: str) -> str:
+        return _run(words, self._environment)
+
+    def _refused(self, *words: str) -> str:
+        """The last words on stderr of a command that must fail."""
+        try:
+            self._headrace(*words)
+        except subprocess.CalledProcessError as failed:
+            return str(failed.stderr).rpartition("Error: ")[2]
+        raise AssertionError(f"headrace {' '.join(words)} was not refused")
+
+    def _status(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self._headrace("lake", "status", "--lake", LAKE, "--json"))
+        return found
+
+    def _expect_proved(self, rows: int, *words: str) -> None:
+        proof = json.loads(self._headrace("lake", "verify", "--lake", LAKE, "--json", *words))
+        expect("proved", (proof["rows"], proof["findings"]), (rows, []))
+
+
+def _make_topic(partitions: int) -> None:
+    with Cluster(ADDRESS) as cluster:
+        Admin(cluster).create_topic(TOPIC, partitions)
+        with Producer(cluster) as producer:
+            for n in range(COUNT):
+                producer.send(TOPIC, b"%d" % n, None, (), n % partitions)
+
+
+def _run(words: tuple[str, ...] | list[str], environment: Mapping[str, str]) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    command = [sys.executable, "-c", "from headrace.cli.main import main; main()", *words]
+    given = {**kept, "HEADRACE_BOOTSTRAP": ADDRESS, **environment}
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    sys.stderr.write(done.stderr)
+    done.check_returncode()
+    return done.stdout
+
+
+def main() -> None:
+    manifest = (LAKE_S3.work_dir / "go.mod").read_text().splitlines()
+    (named,) = (line.split()[1] for line in manifest if line.strip().startswith("github.com/versity/versitygw v"))
+    checks = Checks(f"versitygw {named.removeprefix('v')}")
+    with tempfile.TemporaryDirectory(prefix="headrace-interop-s3-") as folder, s3_server(Path(folder, "s3")) as port:
+        for title, check in InBucket(port).checks.items():
+            checks.check(title, check)
+    sys.exit(1 if checks.failures else 0)
+
+
+if __name__ == "__main__":
+    main()
