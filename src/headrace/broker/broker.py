@@ -42,7 +42,7 @@ class Broker:
         self.coordinator.start()
         self._upkeep = [
             asyncio.create_task(self._look_after_partitions("retention", self._apply_retention), name="retention"),
-            asyncio.create_task(self._look_after_partitions("tiering", self._apply_tiering), name="tiering"),
+            asyncio.create_task(self._leave_records_to_lake(), name="tiering"),
             asyncio.create_task(self._look_after_partitions("compaction", self._compact), name="compaction"),
         ]
 
@@ -106,10 +106,15 @@ class Broker:
             partition = await self.store.partition(topic, number)
             await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
 
-    async def _apply_tiering(self, topic: Topic, number: int) -> None:
-        policy = self.policy(topic)
-        if policy.is_tiered:
-            await self._tiered_retention.apply(topic, number, policy)
+    async def _leave_records_to_lake(self) -> None:
+        """The retention of tiered topics, in rounds of its own: a slow lake must not hold up that of the others."""
+        while True:
+            await asyncio.sleep(self.options.retention_check_interval_ms / 1000)
+            for topic in list(self.store.catalogue.by_name.values()):
+                policy = self.policy(topic)
+                if policy.is_tiered:
+                    led = [number for number in range(topic.partitions) if self.leads(topic, number)]
+                    await self._tiered_retention.apply(topic, led, policy)
 
     async def _compact(self, topic: Topic, number: int) -> None:
         policy = self.policy(topic)

@@ -42,7 +42,7 @@ class Reading:
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        self.entries: list[bytes] | None = None
+        self.entries: list[Buffer] | None = None
         self.error: KafkaError | None = None
         self.size_bytes = 0
         self._watchers: set[Callable[[], None]] = set()
@@ -118,7 +118,7 @@ class ColdReads:
         asyncio.get_running_loop().call_later(_PARKED_S, self._drop, key, reading)
         reading.tell_watchers()
 
-    async def _read(self, partition: AnyPartition, offset: int, max_bytes: int) -> list[bytes]:
+    async def _read(self, partition: AnyPartition, offset: int, max_bytes: int) -> list[Buffer]:
         """Batches from the cold log; from Redis, where nothing but offsets without records is left before it."""
         while offset < partition.trimmed_to:
             if (behind := await self._skip_loss(partition, offset)) is not None:
@@ -133,7 +133,7 @@ class ColdReads:
         taken = partition.read_cached(offset, max_bytes, True)
         if taken is None:
             taken = await partition.read(offset, max_bytes, True)
-        return [bytes(chunk) for chunk in taken.chunks]
+        return taken.chunks
 
     async def _skip_loss(self, partition: AnyPartition, offset: int) -> int | None:
         """Where records go on behind an offset that the store lost before the lake had it; None if it did not."""
@@ -159,12 +159,14 @@ class ColdReads:
             reading.tell_watchers()
 
 
-def _with_epoch(partition: AnyPartition, batch: Buffer) -> bytes:
+def _with_epoch(partition: AnyPartition, batch: Buffer) -> memoryview:
     """A batch made from rows does not know which leader epoch wrote it; a consumer that validates its position does.
 
     The epoch is that of the last record: the position behind it must not lie behind the end of its epoch.
     """
-    stamped = bytearray(batch)
-    header = batches.read_header(stamped)
-    batches.stamp(stamped, 0, header.base_offset, partition.epoch_at(header.last_offset))
-    return bytes(stamped)
+    view = memoryview(batch)
+    if view.readonly:
+        view = memoryview(bytearray(batch))
+    header = batches.read_header(view)
+    batches.stamp(view, 0, header.base_offset, partition.epoch_at(header.last_offset))
+    return view

@@ -63,7 +63,7 @@ def parse_entry(row: Any) -> Entry | None:
         return None
 
 
-def take(entries: Iterable[bytes], offset: int, max_bytes: int, at_least_one: bool) -> Taken:
+def take(entries: Iterable[Buffer], offset: int, max_bytes: int, at_least_one: bool) -> Taken:
     """Whole batches from the one that holds `offset` on, at most `max_bytes`; the first one even if it is larger."""
     chunks: list[Buffer] = []
     size = 0
