@@ -38,7 +38,7 @@ def test_every_kind_of_refusal_has_its_error() -> None:
 async def test_a_full_memory_refuses_produces_and_takes_them_again_when_there_is_room(
     valkey: Valkey, store: Store, partition: Partition, caplog: pytest.LogCaptureFixture
 ) -> None:
-    valkey.ask("CONFIG", "SET", "maxmemory", "1mb")
+    valkey.ask("CONFIG", "SET", "maxmemory", int(valkey.ask("INFO", "memory")["used_memory"]) // 2)
     with caplog.at_level(logging.ERROR):
         for _ in range(5):
             assert await code_of(partition) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -65,7 +65,8 @@ async def test_the_mark_is_below_the_servers_limit(valkey: Valkey, store: Store)
 async def test_a_server_that_cannot_save_is_a_storage_error(
     start_valkey: StartValkey, open_store: OpenStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = start_valkey(appendonly=False, save="3600 1")
+    server = start_valkey(appendonly=False)
+    server.ask("CONFIG", "SET", "save", "3600 1")
     store = await open_store(url=server.url)
     partition = await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
     (server.home / "data" / "dump.rdb" / "in the way").mkdir(parents=True)
@@ -132,7 +133,7 @@ async def test_a_server_that_became_a_replica_is_away_until_it_is_promoted(
 
 
 async def test_a_server_that_is_busy_with_a_script_is_waited_for(valkey: Valkey, partition: Partition) -> None:
-    valkey.ask("CONFIG", "SET", "busy-reply-threshold", "1")
+    valkey.ask("CONFIG", "SET", "lua-time-limit", "1")
 
     def spin() -> None:
         with valkey.client() as client, pytest.raises(Exception, match="killed"):

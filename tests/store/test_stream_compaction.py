@@ -174,6 +174,8 @@ async def test_it_is_not_due_while_what_is_new_is_too_young(bench: Bench) -> Non
 async def test_trimming_does_not_hide_what_is_new(bench: Bench) -> None:
     policy = CompactionPolicy(dirty_ratio=0.5)
     await write(bench, *"abcdefgh")
+    if (await bench.counters())[b"entries-added"] is None:
+        pytest.skip("Redis before 7 does not count what was added: there it comes later")
     await bench.compaction().run(policy)
     await bench.link.call("XTRIM", bench.stream, "MINID", "=", "8-0")
     await write(bench, *"hh", first=9)

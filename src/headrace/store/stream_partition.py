@@ -309,7 +309,7 @@ class StreamPartition(AnyPartition):
     async def mirror_position(self, offset: int) -> tuple[str, int]:
         await self.confirm()
         info, before = await asyncio.gather(self.info(), self.last_before(offset))
-        added = int(info.get(b"entries-added", 0))
+        added = int(info.get(b"entries-added", self.index.entries))  # Redis before 7 does not count them
         if before is None or offset >= self.end:
             return (str(self.ids.last), added) if before is not None else ("0-0", max(added - int(info[b"length"]), 0))
         point = self.index.floor(self.ids.offset_of(before))
