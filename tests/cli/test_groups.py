@@ -88,6 +88,23 @@ def test_lag_of_a_stream_topic_is_told_in_records_too(run: Run, read: str, topic
     assert [line.split()[-2] for line in page.splitlines() if line.startswith(stream)] == ["3", "3"]
 
 
+def test_records_of_a_stream_topic_are_not_counted_by_offsets(run: Run, topic: str, group: str) -> None:
+    run("topics", "create", topic, "-p", 1, "-c", "headrace.format=stream")
+    run("produce", topic, "one")
+    run("groups", "reset", group, "--topic", topic, "--to", "latest", "--execute")
+    for arguments, given in (
+        (["consume", topic, "--from", "-1"], "-1"),
+        (["groups", "reset", group, "--topic", topic, "--to", "-1"], "-1"),
+        (["groups", "reset", group, "--topic", topic, "--shift", "-1"], "--shift -1"),
+    ):
+        assert run(*arguments, fails=True).sentence() == (
+            f"{given} counts records by their offsets, which in '{topic}' (headrace.format=stream) are made of times; "
+            "name a moment instead, such as 10m"
+        )
+    run("groups", "reset", group, "--topic", topic, "--shift", "0")
+    assert run("consume", topic, "--from", "1m").out.endswith("one\n")
+
+
 def test_any_broker_may_be_asked_for_records_and_identity(
     start_broker: StartBroker, start_redis: StartRedis, topic: str
 ) -> None:

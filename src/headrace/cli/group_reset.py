@@ -16,7 +16,7 @@ from headrace.cli.cluster_option import cluster_options
 from headrace.cli.group_view import existing
 from headrace.cli.offsets_file import read_offsets
 from headrace.cli.output import count_of, number, print_json, print_table, text
-from headrace.cli.where import HELP, Where, earliest, latest, offsets_at, read_where
+from headrace.cli.where import HELP, Where, earliest, latest, offsets_at, read_where, refuse_streams
 from headrace.client import Admin, Cluster, Groups
 from headrace.client.cluster import TopicPartition
 from headrace.client.groups import CommittedOffset
@@ -139,6 +139,8 @@ def _moved(
     missing = [f"{topic}-{partition}" for topic, partition in partitions if (topic, partition) not in committed]
     if missing:
         raise click.ClickException(f"nothing is committed to shift for {', '.join(missing)}")
+    if shift:
+        refuse_streams(Admin(cluster), partitions, f"--shift {shift}")
     return _within(cluster, {p: committed[p].offset + (shift or 0) for p in partitions})
 
 

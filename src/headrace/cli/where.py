@@ -66,9 +66,21 @@ def offsets_at(admin: Admin, partitions: Collection[TopicPartition], where: Wher
         return earliest(admin, partitions)
     if where.special == LATEST:
         return latest(admin, partitions)
+    if where.back is not None:
+        refuse_streams(admin, partitions, f"-{where.back}")
     start, end = earliest(admin, partitions), latest(admin, partitions)
     wanted = {p: end[p] - where.back if where.back is not None else where.offset or 0 for p in partitions}
     return {p: min(max(at, start[p]), end[p]) for p, at in wanted.items()}
+
+
+def refuse_streams(admin: Admin, partitions: Collection[TopicPartition], given: str) -> None:
+    """Raise for topics whose offsets count no records: so many of them are a span of time, and not what was meant."""
+    for topic in sorted({topic for topic, _ in partitions}):
+        if [c.value for c in admin.describe_configs(topic, keys=["headrace.format"])] == ["stream"]:
+            raise click.ClickException(
+                f"{given} counts records by their offsets, which in {topic!r} (headrace.format=stream) are made of "
+                "times; name a moment instead, such as 10m"
+            )
 
 
 def earliest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
