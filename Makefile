@@ -10,11 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup run test check lint types contracts tests faults bench profile interop messages docs lock clean
+.PHONY: help setup run test check lint types contracts tests faults demo bench profile interop messages docs lock clean
 
 help:
 	@echo "make run       serve a broker on $(HOST):$(PORT) (PORT=, DATA=, ARGS='--durability always')"
 	@echo "make test      lint, types, import contracts and tests"
+	@echo "make demo      the whole story in three minutes, ending in numbers that agree"
 	@echo "make setup     install everything into $(VENV)"
 	@echo "make lint      format and lint checks"
 	@echo "make faults    the longer runs of kills and restarts"
@@ -61,6 +62,9 @@ tests: $(VENV)/.everything
 
 faults: $(VENV)/.everything
 	$(BIN)/python -m pytest -m faults
+
+demo: $(VENV)/.everything
+	@$(BIN)/python -m demo --plot demo.svg $(ARGS)
 
 bench: $(VENV)/.everything
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(PARTS)
