@@ -45,6 +45,7 @@ class Held(msgspec.Struct, frozen=True):
 class ColdRead(msgspec.Struct, frozen=True):
     """Whole record batches; the first may begin before the asked offset. `next_offset` follows the last of them.
 
+    A batch that is a writable view is the caller's to change: what lies outside its CRC is the broker's to fill in.
     No batches and a `next_offset` above the asked one: nothing but a recorded gap, or offsets without records, lies
     between.
     """

@@ -38,7 +38,7 @@ from headrace.wire.compression import Buffer
 log = logging.getLogger(__name__)
 
 THREADS = 4
-NICENESS = 5
+NICENESS = 10
 GIVE_UP_S = 10.0
 """A table that does not answer for so long is away. The work goes on, and the next to ask may find it done."""
 
