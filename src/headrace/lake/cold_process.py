@@ -42,6 +42,10 @@ NICENESS = 10
 GIVE_UP_S = 10.0
 """A table that does not answer for so long is away. The work goes on, and the next to ask may find it done."""
 
+IMPATIENT = {"timeout": "4s", "connect_timeout": "2s", "max_retries": "1", "retry_timeout": "4s"}
+"""What object stores get unless the options say otherwise. delta-rs holds the GIL while it waits for one, which keeps
+every other question waiting too, and by itself it would try for three minutes."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -51,6 +55,8 @@ class ColdServer:
     def __init__(self, lake: frames.OpenLake) -> None:
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="cold")
         self._lake = place_of(lake.uri, lake.storage_options)
+        if not self._lake.is_local:
+            self._lake = place_of(lake.uri, IMPATIENT | dict(self._lake.options))
         self._files = ColdFiles()
         self._tables = ColdTables(self._lake, lake.cluster_id, self._executor)
         self._reading = ColdReading(self._tables, self._files, self._executor)
@@ -109,7 +115,7 @@ class ColdServer:
         try:
             return await self._search(ask, await self._tables.fresh(ask.partition))
         except FileNotFoundError as error:
-            raise ColdAway(f"A file of the table of {ask.partition.topic} is missing: {error}") from None
+            raise ColdAway(f"A file of the table of {ask.partition.topic} is missing: {reason(error)}") from None
 
     async def _search(self, ask: frames.AskTime, snapshot: Snapshot) -> tuple[int, int] | None:
         covered = snapshot.files(ask.partition).span(ask.partition, ask.first, ask.stop)

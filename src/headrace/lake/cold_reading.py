@@ -22,7 +22,7 @@ from headrace.lake.cold_files import ColdFiles, OpenFile, RowGroup
 from headrace.lake.cold_pieces import Pieces
 from headrace.lake.cold_table import ColdTables, PartitionFiles, lacks
 from headrace.lake.encode import EncodedBatch
-from headrace.lake.place import Place
+from headrace.lake.place import Place, reason
 
 AHEAD_BYTES = 8 * 1024 * 1024
 """Of encoded batches that are prepared for a consumer that reads on."""
@@ -64,7 +64,7 @@ class ColdReading:
         try:
             return await self._read(partition, found, offset, stop, max_bytes)
         except FileNotFoundError as error:
-            raise ColdAway(f"A file of the table of {partition.topic} is missing: {error}") from None
+            raise ColdAway(f"A file of the table of {partition.topic} is missing: {reason(error)}") from None
 
     async def _read(
         self, partition: ColdPartition, found: PartitionFiles, offset: int, stop: int, max_bytes: int
