@@ -117,12 +117,15 @@ def render() -> str:
 def every_command() -> Iterator[tuple[str, click.Command]]:
     """Each command that does something, with the words that call it."""
     for name in COMMANDS:
-        command: click.Command = getattr(import_module(f"headrace.cli.{name}"), name)
-        if isinstance(command, click.Group):
-            for sub in sorted(command.commands):
-                yield f"{name} {sub}", command.commands[sub]
-        else:
-            yield name, command
+        yield from _below(name, getattr(import_module(f"headrace.cli.{name}"), name))
+
+
+def _below(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        yield words, command
+        return
+    for name in sorted(command.commands):
+        yield from _below(f"{words} {name}", command.commands[name])
 
 
 def _help(words: str, command: click.Command) -> str:

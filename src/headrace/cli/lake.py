@@ -14,6 +14,7 @@ from headrace.cli.cluster_option import cluster_options
 from headrace.cli.lake_option import lake_option
 from headrace.cli.lake_progress import ArchiveProgress, VerifyProgress
 from headrace.cli.lake_replay import replay
+from headrace.cli.lake_schema import parse, schema
 from headrace.cli.moments import show_moment
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.quantities import show_approximate_size
@@ -29,7 +30,8 @@ def lake() -> None:
     """Topics as Delta tables: archive, status, verify, replay."""
 
 
-lake.add_command(replay)
+for command in (replay, schema, parse):
+    lake.add_command(command)
 
 
 @lake.command()
@@ -69,6 +71,9 @@ def archive(
                 with _stop_on_signals() as stop:
                     job.run(stop)
         shown.done()
+    if job.typing.troubles and not job.troubles:
+        stopped = ", ".join(f"{topic}-{partition}" for topic, partition in job.typing.troubles)
+        raise click.ClickException(f"archived, but not parsed: {stopped}")
     if job.troubles:
         stopped = ", ".join(f"{topic}-{partition}" for topic, partition in job.troubles)
         raise click.ClickException(f"not archived: {stopped}")

@@ -62,7 +62,14 @@ def sentences() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "deltalake", "numba", "numpy"}:
+        if (error.name or "").partition(".")[0] not in {
+            "pyspark",
+            "pyarrow",
+            "deltalake",
+            "numba",
+            "numpy",
+            "fastavro",
+        }:
             raise
         raise click.ClickException(f"{MISSING_EXTRA} (no {error.name})") from None
     except Exception as error:

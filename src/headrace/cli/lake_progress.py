@@ -56,12 +56,14 @@ class ArchiveProgress(_Line):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows = 0
+        self._rows = self._parsed = self._rejected = 0
         self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def round(self, done: Round) -> None:
         """A round is over."""
         now = time.monotonic()
+        self._parsed += done.typed.rows
+        self._rejected += done.typed.rejected
         self._rows += done.rows
         self._recent.append((now, self._rows))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_OVER_S:
@@ -73,7 +75,8 @@ class ArchiveProgress(_Line):
 
     def done(self) -> None:
         """The archive ends."""
-        self.say(f"{count_of(self._rows, 'row')} archived")
+        parsed = f", {self._parsed:,} parsed, {self._rejected:,} rejected" if self._parsed or self._rejected else ""
+        self.say(f"{count_of(self._rows, 'row')} archived{parsed}")
 
 
 class VerifyProgress(_Line):

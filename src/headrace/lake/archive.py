@@ -14,17 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from deltalake.exceptions import DeltaError
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.admin import EARLIEST, LATEST, TopicInfo
 from headrace.lake.catalogue import open_or_create
 from headrace.lake.history import CLEANUP, FORMAT, Tails, is_dense
 from headrace.lake.parquet_file import write_gap
-from headrace.lake.place import Place
+from headrace.lake.place import Place, reason
 from headrace.lake.plan import Plan, plan_partition
 from headrace.lake.range_task import Outcome, Range, task
 from headrace.lake.standby import Standby
 from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
+from headrace.lake.typed import TypedRound, Typing
+from headrace.lake.typed_task import TypedOutcome, TypedRange, run_encoded
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class Round(msgspec.Struct):
     commits: int = 0
     fetched_bytes: int = 0
     lag: int = 0
+    typed: TypedRound = msgspec.field(default_factory=TypedRound)
 
 
 class Archive:
@@ -89,6 +93,7 @@ class Archive:
         self._said: set[str] = set()
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition, by topic and partition; it is looked at again in each round."""
+        self.typing = Typing(settings.lake, run=self._parse, say=lambda said: self._say_once(said, said))
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
         self._dense: dict[str, bool] = {}
@@ -103,13 +108,14 @@ class Archive:
         while fruitless < FRUITLESS_ROUNDS:
             done = self.round(ends)
             self._progress(done)
-            if done.lag == 0:
+            if done.lag == done.typed.lag == 0:
                 return
-            fruitless = 0 if done.commits else fruitless + 1
+            fruitless = 0 if done.commits or done.typed.commits else fruitless + 1
             if fruitless:
                 time.sleep(FRUITLESS_PAUSE_S)
         raise Stuck(
-            f"{done.lag:,} offsets did not come in {fruitless} tries; is the broker reachable for Spark's tasks?"
+            f"{done.lag or done.typed.lag:,} offsets did not come in {fruitless} tries; "
+            "is the broker reachable for Spark's tasks?"
         )
 
     def run(self, stop: threading.Event) -> None:
@@ -120,7 +126,10 @@ class Archive:
                 enough = self._waiting_bytes() >= self._settings.commit_bytes
                 if enough or time.monotonic() - last >= self._settings.commit_every_s:
                     last = time.monotonic()
-                    self._progress(self.round())
+                    done = self.round()
+                    self._progress(done)
+                    if done.typed.commits and done.typed.lag:
+                        last = float("-inf")
                     self._said.discard("away")
             except (BrokerUnreachable, KafkaError) as error:
                 # A topic that was just deleted, a broker that restarts: the next look shows how it is now.
@@ -144,7 +153,17 @@ class Archive:
             for topic in sorted({plan.topic for plan in plans}):
                 self._commit(self._tables[topic], [plan for plan in plans if plan.topic == topic], outcomes, done)
         done.lag = self._lag_of(latest)
+        tables = [self._tables[topic.name] for topic in topics if topic.name in self._tables]
+        done.typed = self._type([t for t in tables if ends is not None or not self._stands_by(t)])
         return done
+
+    def _type(self, tables: Sequence[TopicTable]) -> TypedRound:
+        """Typed tables follow the raw ones. What is wrong with them is said, and never stops the archive."""
+        try:
+            return self.typing.round(tables)
+        except (OSError, ValueError, DeltaError) as error:
+            self._say_once(f"typed {error}", f"typed tables are not kept up: {reason(error)}")
+            return TypedRound()
 
     # Looking
 
@@ -197,7 +216,7 @@ class Archive:
         plans: list[Plan] = []
         for topic in topics:
             table = self._table(topic, earliest)
-            if may_wait and self._standby.waits(topic.name, table.version):
+            if may_wait and self._stands_by(table):
                 continue
             for partition in sorted(p.index for p in topic.partitions):
                 at = (topic.name, partition)
@@ -209,6 +228,9 @@ class Archive:
                 elif plan.start < plan.end or plan.gap:
                     plans.append(plan)
         return plans
+
+    def _stands_by(self, table: TopicTable) -> bool:
+        return self._standby.waits(table.identity.topic, table.version)
 
     def _table(self, topic: TopicInfo, earliest: Offsets) -> TopicTable:
         assert self._cluster.cluster_id is not None
@@ -236,14 +258,20 @@ class Archive:
         if not ranges:
             return {}
         bootstrap = ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
-        # One task per range, over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
-        numbered = self._spark.sparkContext.parallelize([msgspec.msgpack.encode(r) for r in ranges], len(ranges))
-        try:
-            answers = numbered.map(task(bootstrap)).collect()
-        except Exception as error:
-            raise JobFailed(f"Spark could not run the tasks: {str(error).strip().splitlines()[-1]}") from error
+        answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], task(bootstrap))
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
         return {(outcome.range.topic, outcome.range.partition): outcome for outcome in outcomes}
+
+    def _parse(self, ranges: Sequence[TypedRange]) -> list[TypedOutcome]:
+        answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], run_encoded)
+        return [msgspec.msgpack.decode(answer, type=TypedOutcome) for answer in answers]
+
+    def _on_spark(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
+        # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
+        try:
+            return self._spark.sparkContext.parallelize(tasks, len(tasks)).map(run).collect()
+        except Exception as error:
+            raise JobFailed(f"Spark could not run the tasks: {str(error).strip().splitlines()[-1]}") from error
 
     def _commit(
         self, table: TopicTable, plans: Sequence[Plan], outcomes: Mapping[tuple[str, int], Outcome], done: Round

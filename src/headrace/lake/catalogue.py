@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from headrace.lake.folders import folder_of, folder_with_id, is_folder_of
+from headrace.lake.folders import folder_of, folder_with_id, is_derived, is_folder_of
 from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.store_check import check_store
@@ -61,7 +61,7 @@ def open_or_create(lake: Place, identity: Identity, starts: Mapping[int, int]) -
 
 def tables_in(lake: Place, topics: Sequence[str] = ()) -> list[TopicTable]:
     """The tables of a lake; if topics are named, the table of each, not those of topics that had its name before."""
-    folders = lake.folders()
+    folders = [folder for folder in lake.folders() if not is_derived(folder)]
     if not topics:
         return [TopicTable(lake / folder) for folder in folders if (lake / folder).has_table()]
     return [_newest(lake, topic, [folder for folder in folders if is_folder_of(folder, topic)]) for topic in topics]

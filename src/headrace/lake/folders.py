@@ -2,7 +2,8 @@
 
 Topic names are made of letters, digits, `.`, `_` and `-`. A capital becomes `_` and its small letter, `_` becomes
 `__`. So `_` before anything else never comes from a topic, and names made with it are ours: a table whose topic was
-deleted, a name too long for a file system. Apart because the archive, the broker and a person must agree on it.
+deleted, a name too long for a file system, tables made from a topic's (`orders_.typed`). Apart because the archive, the
+broker and a person must agree on it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,16 @@ def folder_of(topic: str) -> str:
 def folder_with_id(topic: str, topic_id: bytes) -> str:
     """The folder's name of a table that shares its topic's name with another: the topic was deleted and made again."""
     return f"{folder_of(topic)}_.{topic_id.hex()}"
+
+
+def folder_of_derived(folder: str, what: str) -> str:
+    """The folder's name of a table that is made from the one in `folder`: its typed rows, or its rejects."""
+    return f"{folder}_.{what}"
+
+
+def is_derived(folder: str) -> bool:
+    """Whether a folder holds such a table."""
+    return folder.endswith(("_.typed", "_.rejects"))
 
 
 def is_folder_of(folder: str, topic: str) -> bool:

@@ -130,7 +130,7 @@ class TopicTable:
     def commit(self, written: Sequence[Written]) -> None:
         """Adds these files, of ranges that continue what is there, or raises and adds nothing."""
         files = [one.file for one in written]
-        _check_files(self.place, files)
+        check_files(self.place, files)
         self._check_still_ours()
         properties = CommitProperties(
             custom_metadata={NOTE: self._note(files)},
@@ -189,7 +189,8 @@ def read_identity(place: Place, delta: DeltaTable) -> tuple[Identity, dict[int, 
     return identity, starts
 
 
-def _check_files(place: Place, files: Sequence[RangeFile]) -> None:
+def check_files(place: Place, files: Sequence[RangeFile]) -> None:
+    """Raises where a file is not at its place with its size."""
     for file, found in zip(files, place.sizes([file.path for file in files]), strict=True):
         if found is None:
             raise FileAway(

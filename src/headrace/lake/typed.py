@@ -1,0 +1,216 @@
+"""Typed tables, kept up with the raw ones: what is in the raw table and not yet parsed is parsed, range by range.
+
+They are made from the raw table's files, never from the topic, so they can be made anew at any time and never hold
+more than the raw table did. A round plans from the tables alone, lets tasks write, and commits rejects first, then
+typed rows; killed anywhere, the next round goes on from what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.lake.place import Place
+from headrace.lake.table import Identity, StaleArchive, TopicTable
+from headrace.lake.typed_definition import Definition
+from headrace.lake.typed_fields import count_columns
+from headrace.lake.typed_infer import MOST_COLUMNS, grown
+from headrace.lake.typed_schema import SchemaRefused
+from headrace.lake.typed_table import DerivedTable, find_typed, open_rejects
+from headrace.lake.typed_task import TypedOutcome, TypedRange, derive
+
+RANGE_BYTES = 64 * 1024 * 1024
+"""Of raw files for one task, more if a single file is larger."""
+
+Run = Callable[[Sequence[TypedRange]], Sequence[TypedOutcome]]
+
+
+def derive_here(ranges: Sequence[TypedRange]) -> Sequence[TypedOutcome]:
+    """One after another, in this process."""
+    return [derive(wanted) for wanted in ranges]
+
+
+class TypedRound(msgspec.Struct):
+    """What a round did; `lag` is what is left of the raw tables, in offsets, but for what is stopped."""
+
+    rows: int = 0
+    rejected: int = 0
+    lag: int = 0
+    commits: int = 0
+
+
+class Typing:
+    """Keeps typed tables. `run` does the tasks: one after another here, or on a cluster."""
+
+    def __init__(
+        self,
+        lake: Place,
+        *,
+        run: Run = derive_here,
+        say: Callable[[str], None] = lambda sentence: None,
+        at_step: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._lake, self._run, self._say, self._at_step = lake, run, say, at_step
+        self._known: dict[tuple[Identity, str], DerivedTable] = {}
+        self.troubles: dict[tuple[str, int], str] = {}
+        """What stops a partition; it is looked at again in each round."""
+
+    def catch_up(self, raw: TopicTable) -> TypedRound:
+        """Parses all that a raw table has."""
+        total = TypedRound()
+        while True:
+            done = self.round([raw])
+            total.rows += done.rows
+            total.rejected += done.rejected
+            total.commits += done.commits
+            total.lag = done.lag
+            if not done.lag or not done.commits:
+                return total
+
+    def round(self, tables: Sequence[TopicTable]) -> TypedRound:
+        """One range of each partition that has something to parse."""
+        done = TypedRound()
+        for raw in tables:
+            self._forget(raw.identity.topic)
+            typed = self._typed(raw.identity)
+            if typed is None or typed.definition is None:
+                continue
+            self._bring(raw, typed, self._rejects(typed), done)
+            done.lag += sum(
+                covered.end - max(_position(typed, partition, covered.start), covered.start)
+                for partition, covered in raw.coverage.items()
+                if (raw.identity.topic, partition) not in self.troubles
+                and _position(typed, partition, covered.start) < covered.end
+            )
+        return done
+
+    def _typed(self, identity: Identity) -> DerivedTable | None:
+        known = self._known.get((identity, "typed"))
+        if known is not None:
+            known.refresh()
+        elif (known := find_typed(self._lake, identity)) is not None:
+            self._known[identity, "typed"] = known
+        return known
+
+    def _rejects(self, typed: DerivedTable) -> DerivedTable:
+        known = self._known.get((typed.identity, "rejects"))
+        if known is not None:
+            known.refresh()
+        if known is None or known.generation != typed.generation:
+            known = self._known[typed.identity, "rejects"] = open_rejects(self._lake, typed)
+        return known
+
+    def _bring(self, raw: TopicTable, typed: DerivedTable, rejects: DerivedTable, done: TypedRound) -> None:
+        ranges = list(self._ranges(raw, typed, rejects))
+        if not ranges:
+            return
+        planned = typed.state
+        self._at_step("before-parse")
+        outcomes = list(self._run(ranges))
+        while growing := [outcome for outcome in outcomes if outcome.shown is not None]:
+            definition = self._evolve(typed, [outcome.shown for outcome in growing if outcome.shown is not None])
+            self._at_step("after-evolve")
+            if typed.state != planned:
+                return  # evolving took a new look at the table, and another archive has moved it
+            again = [msgspec.structs.replace(outcome.range, definition=definition) for outcome in growing]
+            outcomes = [outcome for outcome in outcomes if outcome.shown is None] + list(self._run(again))
+        self._commit(typed, rejects, outcomes, done)
+
+    def _evolve(self, typed: DerivedTable, shown: Sequence[dict[str, object]]) -> Definition:
+        """The schema with what records have shown; where it cannot grow these ranges are parsed with what it has."""
+        before = typed.definition
+        assert before is not None
+        schema = before.schema
+        for one in shown:
+            schema = grown(schema, one)
+        after = msgspec.structs.replace(before, schema=schema)
+        if schema == before.schema or count_columns(after.root()) > MOST_COLUMNS:
+            return msgspec.structs.replace(before, evolves=False)
+        try:
+            typed.evolve(after)
+        except SchemaRefused as error:
+            self._say(f"{typed.identity.topic}: new fields stay out of the typed table: {error}")
+            return msgspec.structs.replace(before, evolves=False)
+        self._say(f"{typed.identity.topic}: the typed table has new columns")
+        return after
+
+    # Planning
+
+    def _ranges(self, raw: TopicTable, typed: DerivedTable, rejects: DerivedTable) -> Iterator[TypedRange]:
+        topic, definition = raw.identity.topic, typed.definition
+        assert definition is not None
+        for partition, covered in sorted(raw.coverage.items()):
+            start = _position(typed, partition, covered.start)
+            files = [file for file in covered.files if file.end > start]
+            broken = [at for at, _ in (*covered.missing(), *covered.doubled()) if at >= start]
+            if broken:
+                self._stop(topic, partition, f"the raw table lacks or doubles rows from offset {broken[0]} on")
+                files = [file for file in files if file.end <= broken[0]]
+            if not files:
+                continue
+            chosen, size_bytes = [files[0]], files[0].size_bytes
+            for file in files[1:]:
+                size_bytes += file.size_bytes
+                if size_bytes > RANGE_BYTES:
+                    break
+                chosen.append(file)
+            start = max(start, chosen[0].start)
+            ended = rejects.of(partition).end if rejects.of(partition).files else 0
+            yield TypedRange(
+                topic, partition, start, chosen[-1].end, raw.place, chosen, typed.place, rejects.place, definition,
+                ended, _rejected(rejects, partition, start) if ended > start else [],
+            )  # fmt: skip
+
+    # Committing
+
+    def _commit(
+        self, typed: DerivedTable, rejects: DerivedTable, outcomes: Sequence[TypedOutcome], done: TypedRound
+    ) -> None:
+        for outcome in outcomes:
+            if outcome.trouble is not None:
+                self._stop(outcome.range.topic, outcome.range.partition, outcome.trouble)
+        rejected = [outcome.rejects for outcome in outcomes if outcome.rejects is not None]
+        written = [outcome.typed for outcome in outcomes if outcome.typed is not None]
+        if not written:
+            return
+        try:
+            self._at_step("before-rejects")
+            if rejected:
+                rejects.commit(rejected)
+            self._at_step("after-rejects")
+            typed.commit(written)
+            self._at_step("after-typed")
+        except StaleArchive:
+            return  # another archive was first: the next round plans from what it left
+        done.rows += sum(one.file.rows for one in written)
+        done.rejected += sum(one.file.rows for one in rejected)
+        done.commits += 1
+
+    # Saying
+
+    def _forget(self, topic: str) -> None:
+        self.troubles = {at: why for at, why in self.troubles.items() if at[0] != topic}
+
+    def _stop(self, topic: str, partition: int, why: str) -> None:
+        self.troubles[topic, partition] = why
+        self._say(f"{topic}-{partition} is not parsed any further: {why}")
+
+
+def _position(typed: DerivedTable, partition: int, raw_start: int) -> int:
+    """The next offset to parse."""
+    covered = typed.of(partition)
+    return covered.end if covered.files else raw_start
+
+
+def _rejected(rejects: DerivedTable, partition: int, start: int) -> list[int]:
+    """The offsets from `start` on that are in the rejects already."""
+    found: list[int] = []
+    for file in rejects.of(partition).files:
+        if file.end > start:
+            with rejects.place.open(file.path) as opened:
+                offsets = pq.read_table(opened, columns=["offset"])["offset"]
+            found += offsets.filter(pc.greater_equal(offsets, start)).to_pylist()
+    return found

@@ -1,0 +1,268 @@
+"""Typed tables and rejects with a real broker and real tables: each record is in one of the two, once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from headrace.lake.catalogue import tables_in
+from headrace.lake.folders import folder_of
+from headrace.lake.place import place_of
+from headrace.lake.table import TopicTable
+from headrace.lake.typed import TypedRound, Typing
+from headrace.lake.typed_definition import Definition
+from headrace.lake.typed_schema import SchemaRefused
+from headrace.lake.typed_setting import from_examples, set_definition
+from headrace.lake.verify import verify_lake
+from tests.lake.archiving import archive_once
+from tests.lake.conftest import Topic
+from tests.lake.local_archive import archive_locally
+from tests.lake.other_reader import live_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIMEOUT_S = 120
+MAY_FIRST_MS = 1_777_629_600_123
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "price": {"type": "number"},
+        "at": {"type": "string", "format": "date-time"},
+        "lines": {"type": "array", "items": {"type": "object", "properties": {"sku": {"type": "string"}}}},
+    },
+}
+JSON = Definition("json", SCHEMA)
+
+
+def order(number: int, **more: object) -> bytes:
+    return json.dumps({"id": number, "price": number / 2, **more}).encode()
+
+
+def typed_rows(lake: Path, topic: str, what: str = "typed") -> list[dict[str, Any]]:
+    """The rows of a table as polars reads them."""
+    place = "_" if what == "typed" else ""
+    table = pl.read_delta(str(lake / f"{folder_of(topic)}_.{what}"))
+    return table.sort(f"{place}partition", f"{place}offset").to_dicts()
+
+
+def catch_up(lake: Path, raw: TopicTable, **more: Any) -> TypedRound:
+    return Typing(place_of(lake), **more).catch_up(raw)
+
+
+def check_each_once(lake: Path, topic: str, raw: TopicTable) -> None:
+    """Every record is in the typed table or in the rejects."""
+    typed = [(row["_partition"], row["_offset"]) for row in typed_rows(lake, topic)]
+    rejected = [(row["partition"], row["offset"]) for row in typed_rows(lake, topic, "rejects")]
+    everything = {(p, offset) for p, covered in raw.coverage.items() for offset in range(covered.end)}
+    assert len(typed) + len(rejected) == len(everything)
+    assert {*typed, *rejected} == everything
+
+
+def test_fields_are_columns_and_what_does_not_parse_is_in_the_rejects_with_the_reason(
+    orders: Topic, tmp_path: Path
+) -> None:
+    lines = [{"sku": "a"}, {"sku": None}]
+    orders.send([order(1, at="2026-05-01T10:00:00Z", lines=lines[:1])], key=b"k", timestamp_ms=MAY_FIRST_MS)
+    orders.send([b"lamp", order(3, lines=lines), None], timestamp_ms=MAY_FIRST_MS)
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    done = catch_up(tmp_path, raw)
+    assert (done.rows, done.rejected, done.lag) == (2, 2, 0)
+    moment = datetime(2026, 5, 1, 10, 0, 0, 123_000, UTC)
+    common = {"_partition": 0, "_timestamp": moment}
+    assert typed_rows(tmp_path, orders.name) == [
+        common | {
+            "_offset": 0, "_key": b"k", "id": 1, "price": 0.5, "at": datetime(2026, 5, 1, 10, tzinfo=UTC),
+            "lines": [{"sku": "a"}],
+        },
+        common | {"_offset": 3, "_key": None, "id": None, "price": None, "at": None, "lines": None},
+    ]  # fmt: skip
+    common = {"partition": 0, "timestamp": moment, "key": None}
+    assert typed_rows(tmp_path, orders.name, "rejects") == [
+        common | {"offset": 1, "value": b"lamp", "reason": "JSON is malformed: invalid character (byte 0)"},
+        common | {
+            "offset": 2, "value": order(3, lines=lines), "reason": "Expected `str`, got `null` - at `$.lines[1].sku`"
+        },
+    ]  # fmt: skip
+
+
+def test_later_rounds_add_what_came_since_and_delta_has_statistics_of_it(orders: Topic, tmp_path: Path) -> None:
+    for n in range(3):
+        orders.send([order(10 * n + i) for i in range(10)], partition=n % 2)
+        raw = archive_locally(orders.address, tmp_path, orders.name)
+        if n == 0:
+            set_definition(place_of(tmp_path), raw.identity, JSON)
+        assert catch_up(tmp_path, raw).rows == 10
+        assert catch_up(tmp_path, raw) == TypedRound()
+    table = DeltaTable(str(tmp_path / f"{folder_of(orders.name)}_.typed"))
+    found = pl.scan_delta(table).filter(pl.col("id") == 15).collect()
+    assert found.select("_partition", "_offset").rows() == [(1, 5)]
+    bounds = pl.DataFrame(table.get_add_actions(flatten=True)).select("min.id", "max.id", "num_records").sort("min.id")
+    assert bounds.rows() == [(0, 9, 10), (10, 19, 10), (20, 29, 10)]
+
+
+def test_tables_made_from_a_topics_table_are_no_topics_of_the_lake(orders: Topic, tmp_path: Path) -> None:
+    orders.send([order(1)])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    catch_up(tmp_path, raw)
+    assert [table.identity for table in tables_in(place_of(tmp_path))] == [raw.identity]
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
+
+
+@pytest.mark.parametrize("step", ["before-parse", "before-rejects", "after-rejects", "after-typed"])
+def test_a_crash_at_any_step_neither_loses_nor_doubles(step: str, orders: Topic, tmp_path: Path) -> None:
+    class Crash(Exception):
+        pass
+
+    def crash(reached: str) -> None:
+        if reached == step:
+            raise Crash
+
+    for n in range(3):
+        orders.send([order(n), b"lamp", order(n)], partition=n % 2)
+        raw = archive_locally(orders.address, tmp_path, orders.name)
+        if n == 0:
+            set_definition(place_of(tmp_path), raw.identity, JSON)
+        with pytest.raises(Crash):
+            catch_up(tmp_path, raw, at_step=crash)
+    catch_up(tmp_path, raw)
+    check_each_once(tmp_path, orders.name, raw)
+    assert len(typed_rows(tmp_path, orders.name, "rejects")) == 3
+
+
+def test_of_two_at_once_one_commits_and_the_other_goes_on_from_there(orders: Topic, tmp_path: Path) -> None:
+    orders.send([order(1), b"lamp"])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    overtaken: list[TypedRound] = []
+
+    def overtake(reached: str) -> None:
+        if reached == "before-rejects" and not overtaken:
+            overtaken.append(catch_up(tmp_path, raw))
+
+    assert catch_up(tmp_path, raw, at_step=overtake).commits == 0
+    assert overtaken[0].rows == 1
+    check_each_once(tmp_path, orders.name, raw)
+
+
+def test_a_schema_by_example_grows_with_the_records_and_the_column_is_there_before_the_row(
+    orders: Topic, tmp_path: Path
+) -> None:
+    definition, _ = from_examples([order(1, later=None)])
+    orders.send([order(1, later=None)])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, definition)
+    catch_up(tmp_path, raw)
+    orders.send([order(2, later=[{"x": 1}], new={"deep": {"a": "b"}})])
+    orders.send([order(3, new={"deep": {"c": True}})], partition=1)
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+
+    class Crash(Exception):
+        pass
+
+    def crash(reached: str) -> None:
+        if reached == "after-evolve":
+            raise Crash
+
+    with pytest.raises(Crash):
+        catch_up(tmp_path, raw, at_step=crash)
+    assert len(typed_rows(tmp_path, orders.name)) == 1
+    said: list[str] = []
+    catch_up(tmp_path, raw, say=said.append)
+    assert said == [], "the columns were committed before the crash"
+    rows = typed_rows(tmp_path, orders.name)
+    assert [(row["id"], row["later"], row["new"]) for row in rows] == [
+        (1, None, None),
+        (2, [{"x": 1}], {"deep": {"a": "b", "c": None}}),
+        (3, None, {"deep": {"a": None, "c": True}}),
+    ]
+    check_each_once(tmp_path, orders.name, raw)
+
+
+def test_a_newer_schema_adds_columns_and_one_that_does_not_fit_needs_a_rebuild(orders: Topic, tmp_path: Path) -> None:
+    lake = place_of(tmp_path)
+    orders.send([order(1, note="a"), b'{"id": "text"}'])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(lake, raw.identity, JSON)
+    catch_up(tmp_path, raw)
+    with_note = {**SCHEMA, "properties": {**SCHEMA["properties"], "note": {"type": "string"}}}
+    set_definition(lake, raw.identity, Definition("json", with_note))
+    orders.send([order(2, note="b")])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    catch_up(tmp_path, raw)
+    assert [row["note"] for row in typed_rows(tmp_path, orders.name)] == [None, "b"]
+    texts = {**with_note, "properties": {**with_note["properties"], "id": {"type": ["string", "integer"]}}}
+    with pytest.raises(SchemaRefused, match="--rebuild"):
+        set_definition(lake, raw.identity, Definition("json", texts))
+    set_definition(lake, raw.identity, Definition("json", texts), rebuild=True)
+    assert typed_rows(tmp_path, orders.name) == []
+    catch_up(tmp_path, raw)
+    assert [(row["id"], row["note"]) for row in typed_rows(tmp_path, orders.name)] == [
+        ("1", "a"), ('"text"', None), ("2", "b"),
+    ]  # fmt: skip
+    assert typed_rows(tmp_path, orders.name, "rejects") == []
+
+
+def test_a_topic_that_is_made_again_gets_new_tables_with_the_same_schema(orders: Topic, tmp_path: Path) -> None:
+    orders.send([order(1), b"lamp"])
+    former = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), former.identity, JSON)
+    catch_up(tmp_path, former)
+    orders.admin.delete_topic(orders.name)
+    orders.admin.create_topic(orders.name, 1)
+    orders.send([order(2), b"lamps", b"more"])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    catch_up(tmp_path, raw)
+    assert [row["id"] for row in typed_rows(tmp_path, orders.name)] == [2]
+    check_each_once(tmp_path, orders.name, raw)
+    kept = f"{folder_of(orders.name)}_.{former.identity.topic_id.hex()}"
+    assert pl.read_delta(str(tmp_path / f"{kept}_.typed"))["id"].to_list() == [1]
+    assert pl.read_delta(str(tmp_path / f"{kept}_.rejects"))["value"].to_list() == [b"lamp"]
+
+
+def test_killed_in_the_middle_each_record_is_there_once(orders: Topic, tmp_path: Path) -> None:
+    for n in range(4):
+        orders.send([order(i) if i % 10 else b"lamp" for i in range(500)], partition=n % 2)
+        raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    for step in ("before-rejects", "after-rejects"):
+        command = [sys.executable, "-m", "tests.lake.killed_parse", str(tmp_path), orders.name, step]
+        killed = subprocess.run(command, check=False, timeout=TIMEOUT_S)
+        assert killed.returncode == -signal.SIGKILL
+    catch_up(tmp_path, raw)
+    check_each_once(tmp_path, orders.name, raw)
+    assert len(typed_rows(tmp_path, orders.name, "rejects")) == 200
+
+
+def test_the_archive_keeps_typed_tables_up_and_goes_on_past_bad_records(
+    spark: SparkSession, orders: Topic, tmp_path: Path
+) -> None:
+    definition, _ = from_examples([order(1)])
+    orders.send([order(1), b"lamp"], timestamp_ms=MAY_FIRST_MS)
+    _, _ = archive_once(spark, orders.address, tmp_path, orders.name)
+    (raw,) = tables_in(place_of(tmp_path))
+    set_definition(place_of(tmp_path), raw.identity, definition)
+    orders.send([order(2, at="2026-05-01T10:00:00Z", lines=[{"n": 1}])], partition=1)
+    archive, said = archive_once(spark, orders.address, tmp_path, orders.name)
+    assert archive.typing.troubles == {}
+    assert said == [f"{orders.name}: the typed table has new columns"]
+    raw.refresh()
+    check_each_once(tmp_path, orders.name, raw)
+    table = tmp_path / f"{folder_of(orders.name)}_.typed"
+    seen = spark.read.option("mergeSchema", True).parquet(*(str(table / file) for file in live_files(table)))
+    assert dict(seen.dtypes)["at"] == "timestamp"
+    assert dict(seen.dtypes)["lines"] == "array<struct<n:bigint>>"
+    assert sorted((row["id"], row["price"]) for row in seen.collect()) == [(1, 0.5), (2, 1.0)]
