@@ -16,7 +16,9 @@ from typing import Any, cast
 import hiredis
 import msgspec
 
+from bench.processes import cpu_s
 from bench.systems import run_python
+from headrace.store.redis import parse_info
 
 _KEY = b"bench:raw"
 _WINDOW_BYTES = 4 << 20
@@ -28,12 +30,13 @@ Entry = tuple[bytes, list[bytes]]
 
 
 class Limit(msgspec.Struct):
-    """Bytes of the entries, and what it took to write and to read them."""
+    """Bytes of the entries, and what it took to write and to read them: time, our CPU, and the server's for writing."""
 
     size_bytes: int
     entries: int
     write_s: float
     write_cpu_s: float
+    write_store_cpu_s: float
     read_s: float
     read_cpu_s: float
 
@@ -114,13 +117,18 @@ def measure(store_socket: str, key: str) -> Limit:
     began, cpu = time.perf_counter(), time.process_time()
     entries = _read(redis, key, max(1, _READ_BYTES // max(size, 1)))
     read_s, read_cpu_s = time.perf_counter() - began, time.process_time() - cpu
-    began, cpu = time.perf_counter(), time.process_time()
+    server = int(parse_info(redis.call("INFO", "server"))["process_id"])
+    began, cpu, store_cpu = time.perf_counter(), time.process_time(), cpu_s(server)
     _write(redis, entries)
-    write_s, write_cpu_s = time.perf_counter() - began, time.process_time() - cpu
+    write_s, write_cpu_s, write_store_cpu_s = (
+        time.perf_counter() - began,
+        time.process_time() - cpu,
+        cpu_s(server) - store_cpu,
+    )
     assert redis.call("XLEN", _KEY) == length == len(entries)
     redis.call("UNLINK", _KEY)
     size_bytes = sum(len(value) for _, fields in entries for value in fields)
-    return Limit(size_bytes, length, write_s, write_cpu_s, read_s, read_cpu_s)
+    return Limit(size_bytes, length, write_s, write_cpu_s, write_store_cpu_s, read_s, read_cpu_s)
 
 
 if __name__ == "__main__":
