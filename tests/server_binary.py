@@ -1,6 +1,6 @@
 """The server that tests start: the one that comes with the broker, or another version of Redis or Valkey.
 
-`HEADRACE_TEST_SERVER=/path/to/redis-server` names another one, to see that the store works with it too.
+`TEST_REDIS_SERVER=/path/to/redis-server` names another one, to see that the store works with it too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.store.embedded_options import find_binary
 
-VARIABLE = "HEADRACE_TEST_SERVER"
+VARIABLE = "TEST_REDIS_SERVER"
 
 
 def server_binary() -> Path:
