@@ -27,10 +27,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSparkS
     return OneSparkSession(config, log)
 
 
+NO_RETENTION = {"retention_check_interval_ms": 86_400_000}
+"""Many records of the tests have times of years ago: a broker that lives for minutes would delete them under a test."""
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with default settings that many tests use: each makes topics of its own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data")
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **NO_RETENTION)
     try:
         yield process.start()
     finally:
@@ -45,6 +49,7 @@ def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
         group_initial_rebalance_delay_ms=0,
         group_min_session_timeout_ms=500,
         default_partitions=4,
+        **NO_RETENTION,
     )
     try:
         yield process.start()

@@ -40,7 +40,7 @@ class SteadyLoad:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         """Value by partition and offset, of all that a broker acknowledged."""
         self.failures: list[str] = []
-        self._sent = 0
+        self.sent = 0
         self._stop = threading.Event()
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": addresses, "enable.idempotence": True, "linger.ms": 1, "retry.backoff.max.ms": 200}
@@ -79,8 +79,8 @@ class SteadyLoad:
             self.failures.append(f"{left} records were never answered")
 
     def _send(self, partition: int) -> None:
-        value = b"%d" % self._sent
-        self._sent += 1
+        value = b"%d" % self.sent
+        self.sent += 1
 
         def delivered(error: Any, message: Any) -> None:
             if error is not None:
@@ -131,3 +131,17 @@ def check_exactly_once(lake: Path, address: str, load: SteadyLoad) -> None:
     with Cluster(address) as cluster:
         proof = verify_lake(place_of(lake), cluster, [load.topic])
     assert (proof.rows, proof.findings) == (len(rows), [])
+
+
+def check_acknowledged(lake: Path, address: str, load: SteadyLoad) -> None:
+    """The table has what was acknowledged, at most what was sent, and no offset twice; after losses of the store.
+
+    Of records that were acknowledged twice with one offset, which nobody could have kept, the later one counts.
+    """
+    rows = rows_of(table_of(lake, load.topic))
+    archived = {(partition, offset): value for partition, offset, value in rows}
+    assert len(archived) == len(rows)
+    assert {at: value for at, value in load.acknowledged.items() if archived.get(at) != value} == {}
+    assert {value for value in archived.values() if int(value or b"-1") not in range(load.sent)} == set()
+    with Cluster(address) as cluster:
+        assert verify_lake(place_of(lake), cluster, [load.topic]).findings == []

@@ -76,6 +76,8 @@ def _start(master: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+        # How long Spark waits for a Python process to come back to it: 15 s are too few for a machine that is busy.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     if master.startswith("local"):
         settings |= {"spark.driver.extraJavaOptions": _QUICK_START, "spark.driver.host": "127.0.0.1"}
