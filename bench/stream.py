@@ -41,8 +41,13 @@ def run(report: Report, *, quick: bool) -> None:
         turns = take_turns(systems, 1 if quick else 5, lambda system: _turn(system, records))[HEADRACE]
     _add_rates(report, "in", [turn.produced for turn in turns], [turn.raw.write_s for turn in turns])
     _add_rates(report, "out", [turn.consumed for turn in turns], [turn.raw.read_s for turn in turns])
-    _add_cpu(report, "in", [turn.produce_cpu_s for turn in turns], [turn.raw.write_cpu_s for turn in turns], records)
-    _add_cpu(report, "out", [turn.consume_cpu_s for turn in turns], [turn.raw.read_cpu_s for turn in turns], records)
+    written = {
+        "broker": [turn.raw.write_cpu_s for turn in turns],
+        "store": [turn.raw.write_store_cpu_s for turn in turns],
+    }
+    _add_cpu(report, "in", [turn.produce_cpu_s for turn in turns], written, records)
+    read = {"broker": [turn.raw.read_cpu_s for turn in turns]}
+    _add_cpu(report, "out", [turn.consume_cpu_s for turn in turns], read, records)
 
 
 def _turn(system: System, records: int) -> Turn:
@@ -64,9 +69,12 @@ def _add_rates(report: Report, way: str, done: list[Done], raw_s: list[float]) -
     report.add(Figure("stream", f"librdkafka, {way}: 100 B; raw: {command}", "records/s", values, goal="stream"))
 
 
-def _add_cpu(report: Report, way: str, used_s: list[dict[str, float]], raw_cpu_s: list[float], records: int) -> None:
+def _add_cpu(
+    report: Report, way: str, used_s: list[dict[str, float]], raw_s: dict[str, list[float]], records: int
+) -> None:
+    """The broker beside the one process, and the store beside itself while it serves that one, where it is known."""
     for process in ("broker", "store"):
         values = {HEADRACE: [one[process] * 1e6 / records for one in used_s]}
-        if process == "broker":
-            values[RAW_REDIS] = [seconds * 1e6 / records for seconds in raw_cpu_s]
+        if process in raw_s:
+            values[RAW_REDIS] = [seconds * 1e6 / records for seconds in raw_s[process]]
         report.add(Figure("stream", f"librdkafka, {way}: 100 B", f"us CPU/record, {process} process", values))
