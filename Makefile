@@ -20,7 +20,7 @@ help:
 	@echo "make lint      format and lint checks"
 	@echo "make faults    the longer runs of kills and restarts"
 	@echo "make bench     measure beside Apache Kafka and the limits (QUICK=1: two minutes; PARTS='latency groups')"
-	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, small-producers, groups)"
+	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, tail, small-producers, groups)"
 	@echo "make interop   other languages' clients"
 	@echo "make messages  regenerate wire/messages;  make docs  regenerate generated pages;  make lock  new lock files"
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import groups, small_producers
+from bench import groups, small_producers, throughput
 from bench.processes import cpu_s
 from bench.rdkafka import Job, run_job
 from bench.systems import Headrace, topic
@@ -37,12 +37,13 @@ def _consume(system: Headrace, again: Callable[[], bool]) -> None:
             run_job(Job("consume", system.address, "profile", job.records, 100, _PARTITIONS))
 
 
-WORKLOADS: dict[str, Callable[[Headrace, Callable[[], bool]], None]] = {
+WORKLOADS: dict[str, Callable[[Headrace, Callable[[], bool]], object]] = {
     "produce": lambda system, _: _produce(system, 100),
     "produce-1k": lambda system, _: _produce(system, 1_000),
     "consume": _consume,
-    "small-producers": lambda system, _: small_producers.turn(system, 200) and None,
-    "groups": lambda system, _: groups.form_turn(200, system) and None,
+    "tail": lambda system, _: throughput.tail_turn(throughput.Workload(100, 1, "all", "none", 10**6), system),
+    "small-producers": lambda system, _: small_producers.turn(system, 200),
+    "groups": lambda system, _: groups.form_turn(200, system),
 }
 
 

@@ -41,7 +41,15 @@ class Target:
 TARGETS = (
     Target("produce", "produce 100 B and 1 KB, batched", KAFKA, "at least", 1.0),
     Target("produce", "produce 100 B and 1 KB, batched", NULL_BROKER, "at least", 0.8),
-    Target("produce CPU", "produce: broker CPU a MB", RAW_REDIS, "at most", 2.0),
+    Target(
+        "produce CPU",
+        "produce: broker CPU a MB",
+        RAW_REDIS,
+        "at most",
+        2.0,
+        reason="the raw writer only sends, to a local socket; a broker has to receive over TCP first, and the null broker,"
+        " which does nothing else, is past this bound by itself (table CPU)",
+    ),
     Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0),
     Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8),
     Target("stream", "format stream: 100 B into and out of one partition", RAW_REDIS, "at least", 0.4),

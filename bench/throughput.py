@@ -153,12 +153,13 @@ def _add_cpu(report: Report, found: dict[str, list[Turn]], workload: Workload) -
 
 
 def _tail(report: Report, systems: list[System], workload: Workload, repeats: int) -> None:
-    found = take_turns(systems, repeats, partial(_tail_turn, workload))
+    found = take_turns(systems, repeats, partial(tail_turn, workload))
     rates = values_of(found, lambda done: done.rate, [system.name for system in systems])
     report.add(Figure("consume", f"librdkafka, at the tail: {workload}", "records/s", rates, goal="consume"))
 
 
-def _tail_turn(workload: Workload, system: System) -> Done:
+def tail_turn(workload: Workload, system: System) -> Done:
+    """A consumer waits at the end of a topic that a producer fills; what the consumer did."""
     job = Job("tail", system.address, "bench", workload.records, workload.size_bytes, workload.partitions)
     with topic(system, "bench", workload.partitions):
         arguments = msgspec.json.encode(job).decode()
