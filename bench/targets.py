@@ -47,8 +47,8 @@ TARGETS = (
         RAW_REDIS,
         "at most",
         2.0,
-        reason="the raw writer only sends, to a local socket; a broker has to receive over TCP first, and the null broker,"
-        " which does nothing else, is past this bound by itself (table CPU)",
+        reason="the raw writer only sends, to a local socket; a broker has to receive over TCP first, and the null"
+        " broker, which does nothing else, is past this bound by itself (table CPU)",
     ),
     Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0),
     Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8),
