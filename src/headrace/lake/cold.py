@@ -39,7 +39,7 @@ MOST_READ_BYTES = 8 * 1024 * 1024
 
 S = TypeVar("S", bound=frames.Say)
 
-_PACKAGES = ("deltalake", "numpy", "pyarrow")
+_PACKAGES = ("deltalake", "numpy", "obstore", "pyarrow")
 
 
 class ColdUnusable(ValueError):

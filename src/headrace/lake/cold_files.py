@@ -8,6 +8,7 @@ kept, with their footers, so that the next row group of a file costs one read. E
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from headrace.lake import encode as encoding
 from headrace.lake.encode import EncodedBatch, Int64s
 from headrace.lake.files import RangeFile
 from headrace.lake.place import Place, reason
+from headrace.lake.s3 import is_s3, open_bucket, open_object
 
 OPEN_FILES = 64
 """Files kept open; a consumer that reads forward needs two at a time."""
@@ -106,7 +108,9 @@ class ColdFiles:
 
 
 def _open(table: Place, file: RangeFile) -> OpenFile:
-    name, source = (table / file.path).uri, table.open(file.path)
+    name = (table / file.path).uri
+    # Four consumers of a bucket wait for it at once; delta-rs's own files would wait one after another.
+    source = open_object(_bucket(table), file.path, file.size_bytes) if is_s3(table) else table.open(file.path)
     metadata = pq.read_metadata(source)
     if metadata.num_rows != file.rows:
         raise ColdAway(f"{name} has {metadata.num_rows} rows, not the {file.rows} of its name.")
@@ -120,6 +124,11 @@ def _open(table: Place, file: RangeFile) -> OpenFile:
     if end > file.end:
         raise unordered(name)
     return OpenFile(name, file, source, metadata, groups)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bucket(table: Place) -> Any:
+    return open_bucket(table)
 
 
 def _row_group(name: str, source: Any, metadata: pq.FileMetaData, index: int) -> RowGroup:

@@ -9,19 +9,13 @@ own (its commits look first, and then the store is not asked), hence obstore, th
 from __future__ import annotations
 
 import functools
-import os
 import secrets
-from typing import Any
 
 from headrace.lake.place import Place
+from headrace.lake.s3 import is_s3, open_bucket
 
 TRIAL = "_.trial"
 """The folder of trials; no topic's folder has such a name, and itself it is no table."""
-
-_OPTIONS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint", "endpoint_url",
-            "virtual_hosted_style_request", "skip_signature")  # fmt: skip
-_CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url")
-"""Of the storage options those that decide whether a store is reached."""
 
 
 class UnsafeStore(ValueError):
@@ -31,7 +25,7 @@ class UnsafeStore(ValueError):
 @functools.lru_cache(maxsize=64)
 def check_store(lake: Place) -> None:
     """Raises `UnsafeStore` where a second put of the same name is not refused."""
-    if not lake.uri.startswith("s3://"):
+    if not is_s3(lake):
         return
     from obstore.exceptions import BaseError
 
@@ -50,13 +44,8 @@ def _second_put_is_refused(lake: Place) -> bool:
     # Who only reads a lake does not need this package.
     import obstore
     from obstore.exceptions import AlreadyExistsError
-    from obstore.store import S3Store
 
-    given = {name.removeprefix("aws_"): value for name, value in lake.options}
-    in_environment = {name: value for name in _CLIENT_OPTIONS if (value := os.environ.get(f"AWS_{name.upper()}"))}
-    client: Any = {name: value for name, value in (in_environment | given).items() if name in _CLIENT_OPTIONS}
-    config: Any = {f"aws_{name}": value for name, value in given.items() if name in _OPTIONS}
-    store = S3Store.from_url(lake.uri, config=config, client_options=client)
+    store = open_bucket(lake)
     trial = f"{TRIAL}/{secrets.token_hex(8)}"
     obstore.put(store, trial, b"one", mode="create")
     try:
