@@ -65,6 +65,10 @@ class ColdLog(Protocol):
         """What is held, None if nothing is; `fresh`: as the table is now, which trimming insists on."""
         ...
 
+    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
+        """Raises unless each file that covers [first, stop) is in its place with its size: for whoever trims."""
+        ...
+
     def reason(self, partition: ColdPartition) -> str | None:
         """Why nothing is held, or why it is not known, as a sentence for people: from the last call of `held`."""
         ...

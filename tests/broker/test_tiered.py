@@ -296,6 +296,21 @@ def test_a_table_that_lost_records_keeps_the_others_in_redis_and_resets_nobody(
     assert len(lines) == 1, lines
 
 
+def test_a_file_that_is_not_there_keeps_its_records_in_redis_whatever_the_tables_log_says(
+    serving: BrokerProcess, lake: Path, connection: Connection, topic: str
+) -> None:
+    made = TieredTopic(serving, lake, topic, configs={**CONFIGS, "local.retention.bytes": "-1"})
+    made.produce(200)
+    made.archive()
+    made.produce(200, first=200)
+    next(made.folder.glob("p0/*.parquet")).unlink()
+    administrator = Administrator(connection)
+    assert administrator.alter(topic, [("local.retention.bytes", SET, "0")])[0] == 0
+    wait_until(lambda: "is missing" in (trouble_of(made) or ""), "nobody says that a file is missing")
+    assert made.starts() == [(0, 0)]
+    assert values_of(fetch(connection, topic, {0: 0})[0]) == values(0, 400)
+
+
 # -- configs ------------------------------------------------------------------------------------------------------
 
 

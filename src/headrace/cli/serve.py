@@ -95,7 +95,7 @@ async def _serve(settings: Settings) -> None:
         if (cold := _open_lake(settings, store.cluster_id)) is not None:
             store.plug_in(cold)
             stack.push_async_callback(cold.close)
-        store.tell_of_tiered_topics()
+        store.prepare_tiering()
         names = BrokerOptions.__struct_fields__
         options = BrokerOptions(**{name: getattr(settings, name) for name in names})
         broker = Broker(store, options, _group_settings(settings))

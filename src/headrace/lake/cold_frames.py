@@ -40,6 +40,14 @@ class AskHeld(msgspec.Struct, frozen=True, tag=True):
     fresh: bool
 
 
+class AskFiles(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.check_files`."""
+
+    partition: ColdPartition
+    first: int
+    stop: int
+
+
 class AskRead(msgspec.Struct, frozen=True, tag=True):
     """`ColdLog.read`."""
 
@@ -68,7 +76,7 @@ class AskRetained(msgspec.Struct, frozen=True, tag=True):
     most_bytes: int | None
 
 
-Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained
+Ask = AskCheck | AskHeld | AskFiles | AskRead | AskTime | AskRetained
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_START_S = 25.0
 _NO_LAKE = "this broker was started without --lake"
 
 
@@ -31,6 +32,9 @@ class NoLake:
         return _NO_LAKE
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> NoReturn:
         raise ColdAway(_NO_LAKE)
 
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> NoReturn:
@@ -59,13 +63,17 @@ class InTime:
         self._timeout_s = timeout_ms / 1000
 
     async def check(self) -> None:
-        await self._bounded(self._cold.check())
+        """Waits longer than others: it may be the first question, for which the reader is started."""
+        await self._bounded(self._cold.check(), max(self._timeout_s, _START_S))
 
     def reason(self, partition: ColdPartition) -> str | None:
         return self._cold.reason(partition)
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
         return await self._bounded(self._cold.held(partition, fresh=fresh))
+
+    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
+        await self._bounded(self._cold.check_files(partition, first, stop))
 
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
         return await self._bounded(self._cold.read(partition, offset, stop, max_bytes))
@@ -86,13 +94,14 @@ class InTime:
     async def close(self) -> None:
         await self._cold.close()
 
-    async def _bounded(self, answer: Coroutine[Any, Any, T]) -> T:
+    async def _bounded(self, answer: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Waits no longer than the time; the question goes on, so that the next one finds a reader that is ready."""
         task = asyncio.ensure_future(answer)
         task.add_done_callback(_retrieve)
-        await asyncio.wait([task], timeout=self._timeout_s)
+        timeout_s = timeout_s or self._timeout_s
+        await asyncio.wait([task], timeout=timeout_s)
         if not task.done():
-            raise ColdAway(f"the lake did not answer within {self._timeout_s:g} s")
+            raise ColdAway(f"the lake did not answer within {timeout_s:g} s")
         try:
             return task.result()
         except KafkaError as error:

@@ -70,6 +70,11 @@ class LakeEnd:
         if self.is_open:
             raise ColdAway(f"{self._partition!r} waits for the lake, which may hold more of it than Redis")
 
+    def close(self) -> None:
+        """Ends what is under way."""
+        if self._asking is not None:
+            self._asking.cancel()
+
     def _ask(self) -> asyncio.Task[None]:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._try(), name=f"ask the lake for {self._partition!r}")

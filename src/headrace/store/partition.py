@@ -59,6 +59,10 @@ class Partition(AnyPartition):
         self.producers = Producers()
         self.tail.clear()
 
+    async def close(self) -> None:
+        self.lake_end.close()
+        await super().close()
+
     async def load(self) -> None:
         await recovery.load(self)
 
@@ -148,6 +152,8 @@ class Partition(AnyPartition):
             found = [entry for row in rows if (entry := parse_entry(row)) is not None]
         if (not found or found[0].base > offset) and not await self._is_hole(offset):
             return Taken([], 0)
+        if self.trimmed_to or self.is_tiered:
+            found = _without_hole(found)
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
 
     async def _is_hole(self, offset: int) -> bool:
@@ -174,6 +180,13 @@ class Partition(AnyPartition):
 
     async def find_time(self, timestamp: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or after a time; None if there is none."""
+        while True:
+            trimmed_to = self.trimmed_to
+            found = await self._find_time(timestamp)
+            if self.trimmed_to == trimmed_to:
+                return found  # else what was to be walked over may have become cold meanwhile
+
+    async def _find_time(self, timestamp: int) -> tuple[int, int] | None:
         if self.log_start < self.trimmed_to and self.index.may_be_before(self.trimmed_to, timestamp):
             found = await self.store.cold.find_time(self.cold_name, timestamp, self.log_start, self.trimmed_to)
             if found is not None:
@@ -243,6 +256,12 @@ class Partition(AnyPartition):
                 "old records removed",
                 extra={"partition": repr(self), "from_offset": before, "to_offset": self.log_start},
             )
+
+
+def _without_hole(entries: list[Entry]) -> list[Entry]:
+    """Entries up to the first hole: a trim may have come between the commands. Who reads on there is told more."""
+    holes = (at for at in range(1, len(entries)) if entries[at].base != entries[at - 1].end)
+    return entries[: next(holes, len(entries))]
 
 
 def _identity(base: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.cold_log import ColdLog
+from headrace.cold_log import ColdAway, ColdLog
 from headrace.store.address import Address
 from headrace.store.announcements import Announcements
 from headrace.store.catalogue import Catalogue, Topic
@@ -118,15 +118,21 @@ class Store:
         """Takes a reader of the lake; whoever plugged it in closes it."""
         self.cold = InTime(cold, self.options.cold_timeout_ms)
 
-    def tell_of_tiered_topics(self) -> None:
-        """Says it, if there are topics that need a lake and there is none."""
+    def prepare_tiering(self) -> None:
+        """If there are topics that need a lake, has its reader started; says it, if there is none."""
         topics = [topic.name for topic in self.catalogue.by_name.values() if is_tiered(topic.configs)]
-        if topics and isinstance(self.cold, NoLake):
+        if topics and not isinstance(self.cold, NoLake):
+            self.spawn(self._warm_up())
+        elif topics:
             log.error(
                 "topics have remote.storage.enable and this broker has no --lake: their old records cannot be read, "
                 "and none leave Redis",
                 extra={"topics": ", ".join(sorted(topics)[:_TOLD_TOPICS]), "number": len(topics)},
             )
+
+    async def _warm_up(self) -> None:
+        with contextlib.suppress(ColdAway):  # who needs it asks again, and is told
+            await self.cold.check()
 
     async def close(self) -> None:
         """Saves what makes the next start cheap, gives the lease back, disconnects."""

@@ -62,6 +62,7 @@ async def enforce(partition: Partition, limits: Limits) -> Trouble | None:
         if held is None or not held.start <= partition.local_start <= held.end:
             return _less(partition, held)
         if is_due:
+            await partition.store.cold.check_files(partition.cold_name, partition.local_start, min(leaving, held.end))
             await _move_starts(partition, min(expired, held.end), min(leaving, held.end))
         if held.start > partition.log_start:
             return _less(partition, held)
