@@ -31,7 +31,7 @@ START_TIMEOUT_S = 600
 
 
 def needs_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
+    return not {"spark", "java"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -50,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     except NoJava:
         items[:] = [item for item in items if item not in chosen]
         config.hook.pytest_deselected(items=chosen)
+
+
+@pytest.fixture
+def java() -> None:
+    """For tests that start Spark in a process of their own."""
+    check_java()
 
 
 @pytest.fixture(scope="session")

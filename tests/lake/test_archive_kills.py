@@ -50,6 +50,7 @@ def test_a_killed_job_neither_loses_nor_doubles(step: str, spark: SparkSession, 
     assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
+@pytest.mark.usefixtures("java")
 def test_the_command_archives_what_comes_until_it_is_told_to_stop(orders: Topic, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     orders.send([b"%d" % n for n in range(500)])
