@@ -1,4 +1,4 @@
-"""One picture for each part: Headrace's ratio to each other system, a bar for each workload."""
+"""One picture for each part: Headrace's ratio to each other system, a bar for each workload that begins at 1."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ def _draw_part(figures: list[Figure], path: Path) -> None:
         rows = [(at, ratio) for at, figure in enumerate(figures) if (ratio := figure.ratio(peer)) is not None]
         thick = 0.8 / len(peers)
         middles = [at + (number - (len(peers) - 1) / 2) * thick for at, _ in rows]
-        medians = [ratio.median for _, ratio in rows]
+        from_one = [ratio.median - 1 for _, ratio in rows]
         spread = [[r.median - r.least for _, r in rows], [r.greatest - r.median for _, r in rows]]
-        axes.barh(middles, medians, thick, xerr=spread, label=f"to {peer}", error_kw={"elinewidth": 0.8})
+        axes.barh(middles, from_one, thick, left=1, xerr=spread, label=f"to {peer}", error_kw={"elinewidth": 0.8})
     axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda ratio, _: f"{ratio:g}")
+    axes.margins(y=0.01)
     axes.set_yticks(range(len(figures)), [f"{figure.workload} [{figure.unit}]" for figure in figures], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(f"{figures[0].subject} divided by the other")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(peers))
     picture.savefig(path, format="svg", metadata={"Date": None})
     plt.close(picture)
