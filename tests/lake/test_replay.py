@@ -255,3 +255,58 @@ def test_killed_again_and_again_each_record_comes_once_and_in_order(
     assert 0 < len([r for held in records(orders, into).values() for r in held]) < 40_000
     replay(TopicTable(place_of(tmp_path) / folder_of(orders.name)), cluster, into)
     check_each_once(orders, into, 40_000)
+
+
+def test_a_table_whose_files_change_while_it_is_read_is_looked_at_again(
+    orders: Topic, cluster: Cluster, tmp_path: Path
+) -> None:
+    fill(orders, 20)
+    table = archive_locally(orders.address, tmp_path, orders.name)
+    file = Path(str(table.place), table.coverage[0].files[0].path)
+    looks: list[int] = []
+
+    def move(phase: str, done: int, total: int) -> None:
+        """The file is away at the first look and back at the second, as after a compaction."""
+        if phase == "looking":
+            looks.append(done)
+            file.rename(file.with_suffix(".away")) if len(looks) == 1 else file.with_suffix(".away").rename(file)
+
+    into = f"{orders.name}-copy"
+    replay(table, cluster, into, Settings(Bounds(to_offset=5)), partitions=1)
+    target = find_target(cluster, table, into)
+    assert Replay(table, cluster, target, Settings(), progress=move).run().sent == 15
+    assert len(looks) == 2
+    check_each_once(orders, into, 20)
+
+
+def test_topics_whose_offsets_are_made_of_time_are_replayed_and_replayed_into(
+    orders: Topic, cluster: Cluster, tmp_path: Path
+) -> None:
+    source, into = f"{orders.name}-from", f"{orders.name}-into"
+    for name in (source, into):
+        orders.admin.create_topic(name, 1, {"headrace.format": "stream"})
+    with Producer(orders.cluster) as producer:
+        for n in range(50):
+            producer.send(source, b"%d" % n, b"key %d" % n)
+    table = archive_locally(orders.address, tmp_path, source)
+    end = table.coverage[0].end
+    assert replay(table, cluster, into, Settings(Bounds(to_offset=end - 1))).sent == 49
+    assert replay(table, cluster, into).sent == 1
+    assert [r.value for r in records(orders, into)[0]] == [b"%d" % n for n in range(50)]
+
+
+def test_a_compacted_target_takes_keys_alone_and_what_compaction_took_is_not_sent_again(
+    orders: Topic, cluster: Cluster, tmp_path: Path
+) -> None:
+    into = f"{orders.name}-compacted"
+    configs = {"headrace.format": "stream", "cleanup.policy": "compact"}
+    orders.admin.create_topic(into, 1, configs)
+    fill(orders, 100)
+    table = archive_locally(orders.address, tmp_path, orders.name)
+    # As if compaction had left the newest of each of the 50 keys.
+    assert replay(table, cluster, into, Settings(Bounds(from_offset=50))).sent == 50
+    done = replay(table, cluster, into)
+    assert (done.sent, done.already) == (0, 100)
+    orders.send([b"no key"])
+    with pytest.raises(ReplayRefused, match="offset 100 has no key"):
+        replay(archive_locally(orders.address, tmp_path, orders.name), cluster, into)

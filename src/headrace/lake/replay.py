@@ -94,6 +94,11 @@ class Replay:
                 if look == LOOKS - 1:
                     raise OSError(f"another replay of the same source writes to {self._target.name}: {error}") from None
                 self._say("records of an earlier run arrived late: looking again")
+            except FileNotFoundError:
+                if look == LOOKS - 1:
+                    raise
+                # The table was compacted since its files were listed.
+                self._table.refresh()
         self.summary.seconds = time.monotonic() - began
         return self.summary
 

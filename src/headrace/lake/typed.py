@@ -25,6 +25,9 @@ from headrace.lake.typed_task import TypedOutcome, TypedRange, derive
 RANGE_BYTES = 64 * 1024 * 1024
 """Of raw files for one task, more if a single file is larger."""
 
+FRUITLESS_ROUNDS = 5
+"""In a row, after which it is given up."""
+
 Run = Callable[[Sequence[TypedRange]], Sequence[TypedOutcome]]
 
 
@@ -61,14 +64,17 @@ class Typing:
     def catch_up(self, raw: TopicTable) -> TypedRound:
         """Parses all that a raw table has."""
         total = TypedRound()
+        fruitless = 0
         while True:
             done = self.round([raw])
             total.rows += done.rows
             total.rejected += done.rejected
             total.commits += done.commits
             total.lag = done.lag
-            if not done.lag or not done.commits:
+            fruitless = 0 if done.commits else fruitless + 1
+            if not done.lag or fruitless == FRUITLESS_ROUNDS:
                 return total
+            raw.refresh()
 
     def round(self, tables: Sequence[TopicTable]) -> TypedRound:
         """One range of each partition that has something to parse."""
@@ -170,7 +176,7 @@ class Typing:
         self, typed: DerivedTable, rejects: DerivedTable, outcomes: Sequence[TypedOutcome], done: TypedRound
     ) -> None:
         for outcome in outcomes:
-            if outcome.trouble is not None:
+            if outcome.trouble is not None and not outcome.passes:
                 self._stop(outcome.range.topic, outcome.range.partition, outcome.trouble)
         rejected = [outcome.rejects for outcome in outcomes if outcome.rejects is not None]
         written = [outcome.typed for outcome in outcomes if outcome.typed is not None]

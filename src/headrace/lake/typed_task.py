@@ -53,6 +53,8 @@ class TypedOutcome(msgspec.Struct, frozen=True):
     rejects: Written | None = None
     shown: dict[str, Any] | None = None
     trouble: str | None = None
+    passes: bool = False
+    """Another look at the raw table will help: it was compacted since its files were listed."""
 
 
 def run_encoded(content: bytes) -> bytes:
@@ -64,6 +66,8 @@ def derive(wanted: TypedRange) -> TypedOutcome:
     """Parses a range and writes its files."""
     try:
         return _derive(wanted)
+    except FileNotFoundError as error:
+        return TypedOutcome(wanted, trouble=reason(error), passes=True)
     except (OSError, pa.ArrowException, ValueError) as error:
         return TypedOutcome(wanted, trouble=reason(error))
 
