@@ -11,22 +11,32 @@ import pytest
 
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.group_member import MEMBERS, GroupMember, Place
-from tests.conftest import StartBroker
+from tests.lake.compacting import compacted
 from tests.tiered import BROKER, TieredTopic
 
 RECORDS = 3_000
-SETTINGS: dict[str, Any] = {"session.timeout.ms": 30_000, "enable.auto.commit": False}
+SETTINGS: dict[str, Any] = {
+    "session.timeout.ms": 30_000,
+    "enable.auto.commit": False,
+    "max.partition.fetch.bytes": 16_384,
+}
+"""Small fetches: a client must not have all records before something happens to the table."""
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tiered") / "lake"
+    made.mkdir()
+    return made
 
 
-@pytest.fixture
-def broker(start_broker: StartBroker, lake: Path) -> BrokerProcess:
-    lake.mkdir()
-    return start_broker(lake=lake, **BROKER)
+@pytest.fixture(scope="module")
+def broker(lake: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(lake.with_name("broker"), lake=lake, **BROKER)
+    try:
+        yield process.start()
+    finally:
+        process.end()
 
 
 @pytest.fixture
@@ -78,6 +88,16 @@ def test_a_group_reads_everything_in_order_while_records_arrive(
     reading.until(RECORDS + 500)
     arriving.join()
     assert [member.committed(partition) for partition in (0, 1)] == [RECORDS + 500] * 2
+
+
+def test_a_group_reads_on_while_the_table_is_compacted(tiered: TieredTopic, member: GroupMember) -> None:
+    tiered.archive()
+    reading = Reading(member)
+    for end in (200, 400, 800):
+        reading.until(end)
+        compacted(tiered.archive())
+    tiered.produce(100, first=RECORDS)
+    reading.until(RECORDS + 100)
 
 
 def test_a_group_reads_on_through_a_restart_of_the_broker(

@@ -13,22 +13,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction
 
 from headrace.cold_log import ColdAway
 from headrace.lake import cold
-from headrace.lake.files import RangeFile
-from headrace.lake.parquet_file import RangeWriter
-from headrace.lake.rows import TABLE_SCHEMA
-from headrace.lake.table import TopicTable
 from tests.broker_process import wait_until
 from tests.lake.cold_topic import ColdTopic, OpenCold, read_all
+from tests.lake.compacting import compacted, path_of
 
 FETCH = 1 << 20
-
-
-def path_of(table: TopicTable, file: RangeFile) -> Path:
-    return Path(table.place.uri) / file.path
 
 
 async def test_a_table_restored_to_an_older_version_holds_what_it_held_then(
@@ -126,20 +118,6 @@ async def test_a_table_with_unknown_features_is_refused(made: ColdTopic, open_co
                      '"writerFeatures":["timestampNtz"]}}')  # fmt: skip
     with pytest.raises(ColdAway, match="reader version 3"):
         await open_cold(made).held(made.partition)
-
-
-def compacted(table: TopicTable) -> None:
-    """Puts one file in the place of all, as compaction does, and takes the old ones away, as vacuum does."""
-    covered = table.coverage[0]
-    writer = RangeWriter(table.place, 0, covered.start)
-    for file in covered.files:
-        for batch in pq.read_table(path_of(table, file), schema=TABLE_SCHEMA).to_batches():
-            writer.add(batch)
-    written = writer.finish(covered.end)
-    action = AddAction(written.file.path, written.file.size_bytes, {}, 0, True, written.stats)
-    DeltaTable(table.place.uri).create_write_transaction([action], "overwrite", TABLE_SCHEMA)
-    for file in covered.files:
-        path_of(table, file).unlink()
 
 
 async def test_a_consumer_reads_on_over_a_compaction(made: ColdTopic, open_cold: OpenCold) -> None:
