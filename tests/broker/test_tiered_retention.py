@@ -68,7 +68,8 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
         await retention.apply(topic, [0, 1], POLICY)
     (told,) = messages(caplog)
     assert told.startswith("records of a tiered topic stay in Redis")
-    await store.link.call("SET", "ballast", bytes(MEMORY_BYTES * 6 // 10))
+    for part in range(40):
+        await store.link.call("SET", f"ballast-{part}", bytes(MEMORY_BYTES // 64))
     await until(lambda: store.memory_percent >= 60)
     for _ in range(3):
         await retention.apply(topic, [0, 1], POLICY)
