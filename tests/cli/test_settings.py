@@ -154,6 +154,14 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 # What is shown.
 
 
+def test_keys_of_an_object_store_are_never_shown() -> None:
+    given = "aws_region=eu,aws_secret_access_key=hidden,AWS_SESSION_TOKEN=hidden,aws_allow_http=true"
+    loaded = load(None, {"HEADRACE_LAKE_STORAGE": given}, {})
+    assert loaded.settings.lake_storage == given
+    row = next(row for row in loaded.rows() if row.name == "lake_storage")
+    assert row.value == "aws_region=eu,aws_secret_access_key=***,AWS_SESSION_TOKEN=***,aws_allow_http=true"
+
+
 def test_a_password_is_never_shown() -> None:
     loaded = load(None, {"HEADRACE_REDIS": "redis://user:secret@example:6379/1"}, {})
     assert loaded.settings.redis == "redis://user:secret@example:6379/1"

@@ -42,6 +42,8 @@ class LakeEnd:
         partition = self._partition
         self.is_open = False
         if not partition.is_tiered:
+            if left is not None:  # of a time when it was: it must not vouch for what comes now
+                await partition.store.link.call("HDEL", partition.keys.meta, "left")
             return
         is_same_run = asked is not None and asked.decode() == self._run_id
         is_as_left = left is not None and int(left) == partition.end
