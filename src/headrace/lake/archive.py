@@ -8,6 +8,7 @@ cannot be read) stops that one alone and is said once.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ from headrace.lake.plan import Plan, plan_partition
 from headrace.lake.range_task import Outcome, Range, task
 from headrace.lake.standby import Standby
 from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
+from headrace.lake.tidying import Tidying
 from headrace.lake.typed import TypedRound, Typing
 from headrace.lake.typed_task import TypedOutcome, TypedRange, run_encoded
 from headrace.wire.errors import KafkaError
@@ -93,6 +95,7 @@ class Archive:
         self._said: set[str] = set()
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition, by topic and partition; it is looked at again in each round."""
+        self._tidying = Tidying(self._on_spark, self._say_once)
         self.typing = Typing(settings.lake, run=self._parse, say=lambda said: self._say_once(said, said))
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
@@ -154,6 +157,7 @@ class Archive:
                 self._commit(self._tables[topic], [plan for plan in plans if plan.topic == topic], outcomes, done)
         done.lag = self._lag_of(latest)
         tables = [self._tables[topic.name] for topic in topics if topic.name in self._tables]
+        self._tidying.round([self._tables[name] for name in sorted({plan.topic for plan in plans})])
         done.typed = self._type([t for t in tables if ends is not None or not self._stands_by(t)])
         return done
 
@@ -236,10 +240,12 @@ class Archive:
         assert self._cluster.cluster_id is not None
         identity = Identity(self._cluster.cluster_id, topic.name, topic.topic_id)
         table = self._tables.get(topic.name)
-        if table is None or table.identity != identity:
-            starts = {p.index: earliest[topic.name, p.index] for p in topic.partitions}
-            table = self._tables[topic.name] = open_or_create(self._settings.lake, identity, starts)
-        table.refresh()
+        if table is not None and table.identity == identity:
+            with contextlib.suppress(StaleArchive):
+                table.refresh()
+                return table
+        starts = {p.index: earliest[topic.name, p.index] for p in topic.partitions}
+        table = self._tables[topic.name] = open_or_create(self._settings.lake, identity, starts)
         return table
 
     def _ranges(self, plans: Sequence[Plan]) -> list[Range]:
@@ -299,7 +305,8 @@ class Archive:
         try:
             table.commit(written)
         except StaleArchive:
-            table.refresh()
+            with contextlib.suppress(StaleArchive):
+                table.refresh()
             self._standby.lost(topic, table.version)
             self._say_once(f"standby {topic}", f"another archive writes the table of {topic}: standing by")
             return

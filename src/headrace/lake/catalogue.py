@@ -17,10 +17,20 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from headrace.lake.folders import folder_of, folder_with_id, is_derived, is_folder_of
+from headrace.lake.log_upkeep import CHECKPOINT_EVERY
 from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.store_check import check_store
 from headrace.lake.table import CLUSTER, STARTS, TOPIC, TOPIC_ID, Identity, TableRefused, TopicTable
+
+UPKEEP = {
+    "delta.checkpointInterval": str(CHECKPOINT_EVERY),
+    # The archive itself keeps the log short (`log_upkeep`).
+    "delta.enableExpiredLogCleanup": "false",
+    # How long a checkpoint remembers files that were replaced; VACUUM keeps them as long unless told otherwise.
+    "delta.deletedFileRetentionDuration": "interval 2 days",
+}
+"""Properties of every table: how Delta itself looks after it."""
 
 
 def find_table(lake: Place, identity: Identity) -> TopicTable | None:
@@ -94,8 +104,7 @@ def _create(place: Place, identity: Identity, starts: Mapping[int, int]) -> None
                 TOPIC: identity.topic,
                 TOPIC_ID: identity.topic_id.hex(),
                 STARTS: json.dumps(dict(starts)),
-                # The notes in the commits prove old rows: they are kept as long as the rows are.
-                "delta.enableExpiredLogCleanup": "false",
+                **UPKEEP,
             },
             storage_options=place.storage_options,
             raise_if_key_not_exists=False,

@@ -8,28 +8,28 @@ commit that names a file which is not there. So a commit first sees every file a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.lake.digest import chained
 from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, read_name
+from headrace.lake.log_upkeep import SHORTEN_EVERY, shorten_log
+from headrace.lake.notes import Note, in_commit, newest_notes, note_of
 from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 
 CLUSTER, TOPIC, TOPIC_ID, STARTS = "headrace.cluster.id", "headrace.topic", "headrace.topic.id", "headrace.starts"
-NOTE = "headrace"
-"""The key of our note in a commit: per partition the running count and digest."""
-
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _NO_ROWS = Coverage([])
+_TRIES = 20
+"""Of a commit beside others': an archive, a compaction and an expiry each move the table but rarely."""
 
 
 class TableRefused(ValueError):
@@ -37,7 +37,7 @@ class TableRefused(ValueError):
 
 
 class StaleArchive(Exception):
-    """Another archive has committed since this one looked: what was planned is void."""
+    """Somebody else has committed since this one looked: what was planned is void."""
 
 
 class FileAway(OSError):
@@ -82,6 +82,7 @@ class TopicTable:
         self.identity, self._starts = read_identity(place, self._delta)
         self.coverage: dict[int, Coverage] = {}
         self.foreign: list[str] = []
+        self._known: dict[str, RangeFile | None] = {}
         self._look()
 
     @property
@@ -93,15 +94,26 @@ class TopicTable:
         return self._delta.metadata().created_time
 
     def refresh(self) -> None:
-        """Looks at what others, or we, committed since."""
-        self._delta.update_incremental()
+        """Looks at what others, or we, committed since; `StaleArchive` if the table is not this topic's any more."""
+        # Opened anew: a handle that is updated again and again gets slower with each time, and does not notice that a
+        # topic was deleted and made again, and with it its table.
+        try:
+            delta = self.place.delta()
+        except TableNotFoundError:
+            raise StaleArchive(f"The table in {self.place} is gone.") from None
+        identity, _ = read_identity(self.place, delta)
+        if identity != self.identity:
+            raise StaleArchive(f"The table in {self.place} belongs to another topic by now.")
+        self._delta = delta
         self._look()
 
     def _look(self) -> None:
         actions = pa.table(self._delta.get_add_actions(flatten=True)).select(["path", "size_bytes"])
-        listed = [(path, read_name(path, size)) for path, size in zip(*actions.to_pydict().values(), strict=True)]
-        self.foreign = sorted(path for path, file in listed if file is None)
-        self.coverage = coverage_by_partition(file for _, file in listed if file is not None)
+        before, self._known = self._known, {}
+        for path, size in zip(*actions.to_pydict().values(), strict=True):
+            self._known[path] = before[path] if path in before else read_name(path, size)
+        self.foreign = sorted(path for path, file in self._known.items() if file is None)
+        self.coverage = coverage_by_partition(file for file in self._known.values() if file is not None)
 
     # How far it goes
 
@@ -117,56 +129,89 @@ class TopicTable:
     def last_commit(self) -> LastCommit:
         return LastCommit(self.version, self._delta.history(1)[0]["timestamp"])
 
-    def notes(self) -> dict[int, dict[str, Any]]:
-        """Per partition the running count and digest as the newest commit with that partition noted them."""
-        found: dict[int, dict[str, Any]] = {}
-        for commit in self._delta.history():
-            for partition, note in commit.get(NOTE, {}).items():
-                found.setdefault(int(partition), note)
-        return found
+    def newest_ms(self) -> dict[str, int]:
+        """By file the highest time of its records, where it has any."""
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        if "max.timestamp_ms" not in actions.column_names:
+            return {}
+        found = zip(actions["path"].to_pylist(), actions["max.timestamp_ms"].to_pylist(), strict=True)
+        return {path: at_ms for path, at_ms in found if at_ms is not None}
+
+    def notes(self) -> dict[int, Note]:
+        """What the newest commit of ours says about each partition."""
+        return newest_notes(self._delta)
 
     # Writing
 
     def commit(self, written: Sequence[Written]) -> None:
         """Adds these files, of ranges that continue what is there, or raises and adds nothing."""
-        files = [one.file for one in written]
-        check_files(self.place, files)
-        self._check_still_ours()
-        properties = CommitProperties(
-            custom_metadata={NOTE: self._note(files)},
-            app_transactions=[
-                Transaction(self.identity.transaction(partition), covered.end)
-                for partition, covered in coverage_by_partition(files).items()
-            ],
-        )
+        added = coverage_by_partition(one.file for one in written)
+        check_files(self.place, [one.file for one in written])
+        self._transact([], written, lambda: self._continued(added))
+
+    def replace(self, files: Sequence[RangeFile], written: Sequence[Written], *, same_rows: bool) -> None:
+        """Puts files in the place of live ones, with the same rows, or takes rows out; raises if they are not live."""
+        check_files(self.place, [one.file for one in written])
+        self._transact(files, written, lambda: self._replaced(files, written), same_rows=same_rows)
+
+    def _transact(
+        self,
+        removed: Sequence[RangeFile],
+        written: Sequence[Written],
+        result: Callable[[], dict[int, Coverage]],
+        *,
+        same_rows: bool = False,
+    ) -> None:
+        """Commits what `result` makes of the partitions. What is refused because the table moved is looked at again."""
         now_ms = time.time_ns() // 1_000_000
-        actions = [AddAction(one.file.path, one.file.size_bytes, {}, now_ms, True, one.stats) for one in written]
-        try:
-            self._delta.create_write_transaction([*actions], "append", TABLE_SCHEMA, commit_properties=properties)
-        except CommitFailedError as error:
-            raise StaleArchive(str(error)) from error
+        changes = not same_rows
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.file.path, one.file.size_bytes, {}, now_ms, changes, one.stats) for one in written
+        ]
+        actions += [RemoveAction(file.path, changes, now_ms, file.size_bytes, {}) for file in removed]
+        for _ in range(_TRIES):
+            self.refresh()
+            after = result()
+            properties = CommitProperties(
+                custom_metadata=in_commit(self.notes() | {number: note_of(files) for number, files in after.items()}),
+                app_transactions=[
+                    Transaction(self.identity.transaction(number), files.end) for number, files in after.items()
+                ],
+            )
+            with contextlib.suppress(CommitFailedError):
+                self._delta.create_write_transaction(actions, "append", TABLE_SCHEMA, commit_properties=properties)
+                break
+        else:
+            raise StaleArchive(f"The table in {self.place} changes too often to commit to it.")
         self.refresh()
+        if self.version % SHORTEN_EVERY == 0:
+            shorten_log(self.place, self.version)
 
-    def _note(self, files: Sequence[RangeFile]) -> dict[str, dict[str, int | str]]:
-        note: dict[str, dict[str, int | str]] = {}
-        for partition, added in coverage_by_partition(files).items():
-            before = self.coverage.get(partition, _NO_ROWS)
-            if added.start != self.position(partition) or added.missing() or added.doubled():
-                raise StaleArchive(f"Partition {partition} is at {self.position(partition)}, not {added.start}.")
-            chain = before.chain
-            for file in added.files:
-                chain = chained(chain, file.start, file.end, file.rows, file.digest)
-            note[str(partition)] = {"end": added.end, "rows": before.rows + added.rows, "digest": chain}
-        return note
+    def _continued(self, added: Mapping[int, Coverage]) -> dict[int, Coverage]:
+        """The partitions with files behind those that they have."""
+        after: dict[int, Coverage] = {}
+        for number, new in added.items():
+            position = self.position(number)
+            if new.start != position or new.missing() or new.doubled():
+                raise StaleArchive(f"Partition {number} is at {position}, not {new.start}.")
+            before = self.coverage.get(number, _NO_ROWS)
+            after[number] = Coverage([*before.files, *new.files])
+        return after
 
-    def _check_still_ours(self) -> None:
-        """A topic that was deleted and made again has another table here by now."""
-        try:
-            found, _ = read_identity(self.place, self.place.delta())
-        except TableNotFoundError:
-            raise StaleArchive(f"The table in {self.place} is gone.") from None
-        if found != self.identity:
-            raise StaleArchive(f"The table in {self.place} belongs to another topic by now.")
+    def _replaced(self, files: Sequence[RangeFile], written: Sequence[Written]) -> dict[int, Coverage]:
+        """The partitions with other files in the place of some; the others must be those that were noted."""
+        gone, notes = {file.path for file in files}, self.notes()
+        after: dict[int, Coverage] = {}
+        for number in {file.partition for file in files}:
+            before = self.coverage.get(number, _NO_ROWS)
+            if not {file.path for file in files if file.partition == number} <= {file.path for file in before.files}:
+                raise StaleArchive(f"Files of partition {number} were replaced by somebody else.")
+            if before.missing() or before.doubled() or notes.get(number) != note_of(before):
+                raise TableRefused(f"{self.place} does not hold what was archived of partition {number}: see verify.")
+            new = [one.file for one in written if one.file.partition == number]
+            kept = [file for file in before.files if file.path not in gone]
+            after[number] = Coverage(sorted([*kept, *new]))
+        return after
 
 
 def read_identity(place: Place, delta: DeltaTable) -> tuple[Identity, dict[int, int]]:

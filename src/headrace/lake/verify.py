@@ -23,6 +23,7 @@ from headrace.lake.catalogue import tables_in
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import Coverage, RangeFile
 from headrace.lake.history import CLEANUP, FORMAT, holes_in, is_dense
+from headrace.lake.notes import Note, note_of
 from headrace.lake.place import Place
 from headrace.lake.range_task import Range, decoded, fetch_range
 from headrace.lake.row_difference import COMPARED, first_difference
@@ -109,17 +110,21 @@ class _Verification:
         for start, end in covered.doubled():
             self._found(f"two files stand for offsets {start} to {end - 1}", partition, start)
 
-    def _check_note(self, partition: int, covered: Coverage, note: dict[str, Any] | None) -> None:
+    def _check_note(self, partition: int, covered: Coverage, note: Note | None) -> None:
         if note is None:
             self._found("no commit of the archive has this partition", partition)
             return
-        end = covered.end if covered.files else 0
-        if (covered.rows, end) != (note["rows"], note["end"]):
+        held = note_of(covered) if covered.files else Note(note.start, note.start, 0, "")
+        if held.start != note.start:
             self._found(
-                f"its files hold {covered.rows} rows up to offset {end}; the archive wrote {note['rows']} up to "
-                f"{note['end']}", partition, min(end, note["end"]),
+                f"its files begin at {held.start}, and what was archived at {note.start}", partition, note.start
+            )
+        elif (held.rows, held.end) != (note.rows, note.end):
+            self._found(
+                f"its files hold {held.rows} rows up to offset {held.end}; the archive wrote {note.rows} up to "
+                f"{note.end}", partition, min(held.end, note.end),
             )  # fmt: skip
-        elif covered.chain != note["digest"]:
+        elif held.digest != note.digest:
             self._found("its files are not those that the archive wrote", partition)
 
     def _check_foreign(self, path: str) -> None:

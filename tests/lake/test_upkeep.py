@@ -1,0 +1,109 @@
+"""Expiry and vacuum: old rows go by policy and are not missed, files go once nobody needs them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.lake.compaction import compact_table
+from headrace.lake.log_upkeep import CHECKPOINT_EVERY, ENTRIES_KEPT, SHORTEN_EVERY
+from headrace.lake.parquet_file import write_gap
+from headrace.lake.place import place_of
+from headrace.lake.table import TopicTable
+from headrace.lake.upkeep import Before, expire, vacuum
+from headrace.lake.verify import verify_lake
+from tests.lake.conftest import Topic
+from tests.lake.local_archive import archive_locally
+from tests.lake.made_table import FIRST_MS, fill, make_table, written
+from tests.lake.other_reader import rows_of
+
+HOUR_S = 3600
+
+
+def test_rows_below_an_offset_go_by_whole_files_and_verify_misses_nothing(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    fill(table, 5)
+    planned = expire(table, None, Before(offset=35), dry_run=True)
+    assert [(one.start, one.rows, one.files) for one in planned] == [(30, 30, 3)]
+    assert len(table.coverage[0].files) == 5
+    assert expire(table, None, Before(offset=35), dry_run=False) == planned
+    assert [offset for _, offset, _ in rows_of(tmp_path / "orders")] == list(range(30, 50))
+    assert verify_lake(place_of(tmp_path), None).findings == []
+    fill(table, 1)
+    assert compact_table(table) == (3, 1)
+    assert verify_lake(place_of(tmp_path), None).findings == []
+
+
+def test_rows_before_a_moment_go_with_the_gaps_between_them(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    fill(table, 1)
+    table.commit([write_gap(table.place, 0, 10, 20)])
+    fill(table, 3)
+    expire(table, None, Before(moment_ms=FIRST_MS + 30_000), dry_run=False)
+    assert (table.coverage[0].start, table.coverage[0].end) == (30, 50)
+    assert verify_lake(place_of(tmp_path), None).findings == []
+
+
+def test_the_last_file_stays_for_it_says_how_far_the_archive_is(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    fill(table, 3)
+    expire(table, None, Before(offset=1 << 60), dry_run=False)
+    assert (table.coverage[0].start, table.position(0)) == (20, 30)
+
+
+def test_without_a_policy_nothing_goes(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    fill(table, 3)
+    assert expire(table, None, None, dry_run=False) == []
+
+
+def test_the_table_of_a_topic_that_is_not_tiered_outlives_what_the_broker_deleted(
+    orders: Topic, tmp_path: Path
+) -> None:
+    for _ in range(3):
+        orders.send([b"x"] * 10)
+        table = archive_locally(orders.address, tmp_path, orders.name)
+    orders.admin.delete_records({(orders.name, 0): 20})
+    assert expire(table, orders.cluster, None, dry_run=False) == []
+    (gone,) = expire(table, orders.cluster, Before(offset=10), dry_run=False)
+    assert (gone.partition, gone.rows, gone.start) == (0, 10, 10)
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
+
+
+def test_vacuum_deletes_what_was_replaced_or_never_committed_and_old(tmp_path: Path) -> None:
+    table = make_table(tmp_path)
+    fill(table, 4)
+    compact_table(table)
+    orphan = written(table.place, 0, 40, 50).file
+    assert vacuum(table, 24, dry_run=True) == []
+    long_ago = time.time() - 25 * HOUR_S
+    os.utime(tmp_path / "orders" / orphan.path, (long_ago, long_ago))
+    assert vacuum(table, 24, dry_run=True) == [orphan.path]
+    assert (tmp_path / "orders" / orphan.path).exists()
+    assert vacuum(table, 24, dry_run=False) == [orphan.path]
+    assert not (tmp_path / "orders" / orphan.path).exists()
+    # What was replaced a moment ago may still be read.
+    assert len([*(tmp_path / "orders" / "p0").iterdir()]) == 5
+    assert verify_lake(place_of(tmp_path), None).findings == []
+
+
+def test_vacuum_of_less_than_a_day_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least 24 hours"):
+        vacuum(make_table(tmp_path), 23, dry_run=False)
+
+
+def test_the_log_stays_short_and_readers_find_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.lake.log_upkeep.ENTRIES_KEPT", 20)
+    monkeypatch.setattr("headrace.lake.table.SHORTEN_EVERY", 10)
+    assert CHECKPOINT_EVERY < ENTRIES_KEPT
+    assert SHORTEN_EVERY < ENTRIES_KEPT
+    table = make_table(tmp_path)
+    fill(table, 65)
+    entries = [entry for entry in (tmp_path / "orders" / "_delta_log").iterdir() if entry.suffix == ".json"]
+    assert 20 <= len(entries) <= 45
+    assert len(rows_of(tmp_path / "orders")) == 650
+    assert TopicTable(table.place).notes() == table.notes()
+    assert verify_lake(place_of(tmp_path), None).findings == []
