@@ -38,6 +38,8 @@ class InBucket:
             "archive, status and verify, credentials by environment": self.archived,
             "credentials as options": self.by_options,
             "delta-rs reads the table": self.other_reader,
+            "typed tables, by example": self.typed,
+            "replay into a topic, once though started twice": self.replayed,
             "wrong credentials: one sentence": self.wrong_credentials,
             "a topic that was made again has a table of its own": self.made_again,
             "a store without conditional puts is refused": self.unsafe,
@@ -61,6 +63,22 @@ class InBucket:
         table = DeltaTable(f"{LAKE}/{TOPIC}", storage_options=options).to_pyarrow_table(columns=["value"])
         expect("values", sorted(table["value"].to_pylist()), sorted(b"%d" % n for n in range(COUNT)))
 
+    def typed(self) -> None:
+        self._headrace("lake", "schema", "set", "--lake", LAKE, "--topic", TOPIC, "--infer")
+        self._headrace("lake", "parse", "--lake", LAKE)
+        expect("rows", self._typed_rows(), [COUNT])
+        options = {name.lower(): value for name, value in self._environment.items()}
+        table = DeltaTable(f"{LAKE}/{TOPIC}_.typed", storage_options=options).to_pyarrow_table(columns=["value"])
+        expect("values", sorted(table["value"].to_pylist()), list(range(COUNT)))
+
+    def _typed_rows(self) -> list[int]:
+        return [info["rows"] for info in json.loads(self._headrace("lake", "schema", "list", "--lake", LAKE, "--json"))]
+
+    def replayed(self) -> None:
+        command = ("lake", "replay", "--lake", LAKE, "--topic", TOPIC, "--into", f"{TOPIC}-copy", "--create", "--json")
+        for sent in (COUNT, 0):
+            expect("sent", json.loads(self._headrace(*command))["sent"], sent)
+
     def wrong_credentials(self) -> None:
         said = self._refused("lake", "status", "--lake", LAKE, "--storage=aws_secret_access_key=wrong")
         expect_in("SignatureDoesNotMatch", said)
@@ -74,6 +92,7 @@ class InBucket:
         expect("rows of both", sorted(p["rows"] for p in self._status()), sorted([COUNT, *self._old_rows()]))
         self._expect_proved(COUNT, "--topics", TOPIC)
         self._expect_proved(2 * COUNT)
+        expect("typed rows of both", self._typed_rows(), [COUNT, COUNT])
 
     def _old_rows(self) -> list[int]:
         return [p["rows"] for p in self._status() if p["hot_end"] is None]

@@ -11,6 +11,7 @@ from interop.report import Checks
 from interop.spark.connector import Connector
 from interop.spark.delta_tables import DeltaTables
 from interop.spark.session import session
+from interop.spark.typed_tables import TypedTables
 
 
 def version() -> str:
@@ -30,8 +31,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-interop-spark-") as name:
         folder = Path(name)
         with session(folder) as spark:
-            for part in (Connector(spark, sys.argv[1], folder), DeltaTables(spark, sys.argv[1], folder)):
-                for title, check in part.checks.items():
+            for part in (Connector, DeltaTables, TypedTables):
+                for title, check in part(spark, sys.argv[1], folder).checks.items():
                     checks.check(title, check)
     sys.exit(1 if checks.failures else 0)
 
