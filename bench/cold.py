@@ -81,12 +81,19 @@ def _tiered(system: Headrace, lake: Path, name: str, size_bytes: int, records: i
     return made
 
 
+def _forget(system: Headrace) -> None:
+    """Starts the broker anew: what it keeps of the newest records in memory would answer for the lake otherwise."""
+    system.process.stop()
+    system.process.start()
+
+
 def _throughput(report: Report, system: Headrace, lake: Path, size_bytes: int, records: int, repeats: int) -> None:
     cold, hot = Source(FROM_LAKE, f"cold-{size_bytes}"), Source(FROM_REDIS, f"hot-{size_bytes}")
     _tiered(system, lake, cold.topic, size_bytes, records)
     with Cluster(system.address) as cluster:
         Admin(cluster).create_topic(hot.topic, 1)
     _fill(system, hot.topic, size_bytes, records)
+    _forget(system)
 
     def consumed(source: Source) -> float:
         return run_job(Job("consume", system.address, source.topic, records, size_bytes)).rate
@@ -108,17 +115,23 @@ def _first_byte(report: Report, system: Headrace, lake: Path, files: int) -> Non
     _fill(system, topic.name, 100, records, **{"batch.num.messages": each})
     _archive_in_small_files(system, lake, topic, records, files)
     topic.wait_until_local_from(int(records * _COLD_SHARE))
+    _forget(system)
     chance = random.Random(files)
     with Cluster(system.address) as cluster:
         reader = Reader(cluster, max_bytes=1 << 20)
-        took_ms = []
-        for _ in range(20):
-            offset = chance.randrange(int(records * _COLD_SHARE))
-            began = time.perf_counter()
-            assert reader.fetch_raw(topic.name, 0, offset).batches
-            took_ms.append((time.perf_counter() - began) * 1000)
+        _first_records_ms(reader, "cold-100", 0)  # the reader's process starts with the first question
+        offsets = [chance.randrange(int(records * _COLD_SHARE)) for _ in range(20)]
+        took_ms = [_first_records_ms(reader, topic.name, offset) for offset in offsets]
     values = {FROM_LAKE: took_ms, LIMIT: [FIRST_BYTE_MS] * len(took_ms)}
     report.add(Figure("cold", f"first records of a Fetch, {files:,} files", "ms", values, goal="first cold byte"))
+
+
+def _first_records_ms(reader: Reader, topic: str, offset: int) -> float:
+    """Until records have come, however many fetches that takes."""
+    began = time.perf_counter()
+    while not reader.fetch_raw(topic, 0, offset).batches:
+        continue
+    return (time.perf_counter() - began) * 1000
 
 
 def _archive_in_small_files(system: Headrace, lake: Path, topic: TieredTopic, records: int, files: int) -> None:
