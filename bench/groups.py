@@ -11,7 +11,8 @@ import contextlib
 import time
 from functools import partial
 
-from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, Member
+from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Member
+from tests.broker_process import wait_until
 
 from bench.report import HEADRACE, KAFKA, Figure, Report
 from bench.systems import CpuMeter, System, lineup, take_turns, topic, values_of
@@ -41,19 +42,18 @@ _PIPELINED = 50
 def run(report: Report, *, quick: bool) -> None:
     repeats = 1 if quick else 3
     with lineup(report, HEADRACE, *([] if quick else [KAFKA])) as systems:
-        for system in systems:
-            _wait_for_coordinator(system)
+        if not quick:
+            take_turns(systems, 1, partial(form_turn, 20))  # a first one is slower: Java compiles
         for size in (20,) if quick else _SIZES:
             _form(report, systems, size, repeats)
         _offsets(report, systems, 500 if quick else 5_000, repeats)
 
 
-def _wait_for_coordinator(system: System) -> None:
-    """Kafka makes its topic of offsets when the first group asks for a coordinator."""
-    with topic(system, "bench"), Cluster(system.address) as cluster, contextlib.ExitStack() as stack:
-        cluster.retrying(lambda: cluster.coordinator("warm-up"))
-        member = stack.enter_context(Member(system, "warm-up"))
-        cluster.retrying(lambda: member.join(session_ms=30_000))
+def _wait_for_coordinator(system: System, group: str) -> None:
+    """Kafka makes its topic of offsets when the first group asks, and loads each partition of it before it answers."""
+    with Cluster(system.address) as cluster, Member(system, group) as stranger:
+        cluster.retrying(lambda: cluster.coordinator(group))
+        wait_until(lambda: stranger.heartbeat() == UNKNOWN_MEMBER_ID, f"{system.name} has no coordinator for {group}")
 
 
 # -- forming ----------------------------------------------------------------------------------------------------
@@ -74,6 +74,7 @@ def _form(report: Report, systems: list[System], size: int, repeats: int) -> Non
 def form_turn(size: int, system: System) -> tuple[float, float, float]:
     """Milliseconds to form and to form again, and the broker's CPU for both."""
     group = f"group-{time.time_ns()}"
+    _wait_for_coordinator(system, group)
     with contextlib.ExitStack() as stack, CpuMeter(system.pids) as meter:
         members = [stack.enter_context(Member(system, group, client_id=f"c{n}")) for n in range(size)]
         began = time.perf_counter()
@@ -126,6 +127,7 @@ def _offsets(report: Report, systems: list[System], count: int, repeats: int) ->
 
 def _offsets_turn(count: int, system: System) -> tuple[float, float]:
     """Commits and offset fetches a second."""
+    _wait_for_coordinator(system, "offsets")
     with topic(system, "bench"), Cluster(system.address) as cluster:
         connection = cluster.retrying(lambda: cluster.coordinator("offsets"))
         began = time.perf_counter()

@@ -39,6 +39,8 @@ class Job(msgspec.Struct):
 def run(report: Report, *, quick: bool) -> None:
     seconds, repeats = (1, 1) if quick else (4, 5)
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
+        if not quick:
+            take_turns(systems, 1, lambda system: end_to_end(system, seconds))  # a first one is slower: Java compiles
         found = take_turns(systems, repeats, lambda system: end_to_end(system, seconds))
         for name in _PERCENTILES:
             values = values_of(found, lambda row, name=name: row[name], [one.name for one in systems])  # type: ignore[misc]
