@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,6 +15,9 @@ from typing import Any
 from deltalake import DeltaTable
 
 from headrace.client import Admin, Cluster, Producer
+from headrace.cold_log import ColdPartition
+from headrace.lake.cold import open_cold_log
+from headrace.wire.records import decode_batch
 from interop.clients import LAKE_S3
 from interop.lake_s3.server import BUCKET, KEY, SECRET, s3_server, without_conditions
 from interop.report import Checks, expect, expect_in
@@ -42,6 +46,7 @@ class InBucket:
             "replay into a topic, once though started twice": self.replayed,
             "wrong credentials: one sentence": self.wrong_credentials,
             "a topic that was made again has a table of its own": self.made_again,
+            "cold records are read from the bucket": self.cold,
             "a store without conditional puts is refused": self.unsafe,
         }
 
@@ -94,6 +99,10 @@ class InBucket:
         self._expect_proved(2 * COUNT)
         expect("typed rows of both", self._typed_rows(), [COUNT, COUNT])
 
+    def cold(self) -> None:
+        options = {name.lower(): value for name, value in self._environment.items()}
+        expect("values", asyncio.run(_cold_values(options)), [b"%d" % n for n in range(COUNT)])
+
     def _old_rows(self) -> list[int]:
         return [p["rows"] for p in self._status() if p["hot_end"] is None]
 
@@ -127,6 +136,19 @@ class InBucket:
     def _expect_proved(self, rows: int, *words: str) -> None:
         proof = json.loads(self._headrace("lake", "verify", "--lake", LAKE, "--json", *words))
         expect("proved", (proof["rows"], proof["findings"]), (rows, []))
+
+
+async def _cold_values(storage_options: Mapping[str, str]) -> list[bytes | None]:
+    """What a broker with this lake would read of the topic's one partition."""
+    with Cluster(ADDRESS) as cluster:
+        found = Admin(cluster).describe_topic(TOPIC)
+        assert cluster.cluster_id is not None
+        cold = open_cold_log(LAKE, storage_options, cluster.cluster_id)
+    try:
+        read = await cold.read(ColdPartition(TOPIC, found.topic_id, 0), 0, COUNT, 1 << 20)
+        return [record.value for batch in read.batches for record in decode_batch(batch)]
+    finally:
+        await cold.close()
 
 
 def _make_topic(partitions: int) -> None:

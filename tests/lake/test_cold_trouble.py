@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headrace.cold_log import ColdAway
+from headrace.cold_log import ColdAway, Held
 from headrace.lake import cold
 from tests.broker_process import wait_until
 from tests.lake.cold_topic import ColdTopic, OpenCold, read_all
@@ -59,6 +59,22 @@ async def test_a_deleted_table_holds_nothing_and_a_replaced_one_is_noticed(
     assert held.end == 5
 
 
+async def test_files_that_are_gone_are_not_held_though_the_log_names_them(made: ColdTopic, open_cold: OpenCold) -> None:
+    made.send([b"v"] * 30)
+    table = made.archive(10, 20, 30)
+    reader = open_cold(made)
+    first, second, third = table.coverage[0].files
+    path_of(table, second).unlink()
+    assert await reader.held(made.partition, fresh=True) == Held(20, 30, third.size_bytes)
+    assert (await reader.read(made.partition, 5, 30, FETCH)).next_offset == 10
+    with pytest.raises(ColdAway, match="lacks offset 10"):
+        await reader.read(made.partition, 10, 30, FETCH)
+    for gone in (first, third):
+        path_of(table, gone).unlink()
+    assert await reader.held(made.partition, fresh=True) is None
+    assert "are gone" in (reader.reason(made.partition) or "")
+
+
 async def test_a_log_that_cannot_be_read_is_not_an_empty_table(made: ColdTopic, open_cold: OpenCold) -> None:
     made.send([b"v"] * 20)
     table = made.archive(10, 20)
@@ -85,17 +101,21 @@ async def test_a_damaged_file_is_never_served(made: ColdTopic, open_cold: OpenCo
     for offset in (50, 150):
         with pytest.raises(ColdAway, match="cannot be read"):
             await reader.read(made.partition, offset, 300, FETCH)
+    held = await reader.held(made.partition, fresh=True)
+    assert held is not None
+    assert held.start == 200
     assert (await reader.read(made.partition, 250, 300, FETCH)).next_offset == 300
 
 
 async def test_rows_that_are_not_in_order_or_in_another_file_are_refused(made: ColdTopic, open_cold: OpenCold) -> None:
     made.send([b"v"] * 20)
     table = made.archive(10, 20)
+    reader = open_cold(made)
+    assert await reader.held(made.partition, fresh=True) is not None
     first, second = (path_of(table, file) for file in table.coverage[0].files)
     rows = pq.read_table(first)
     pq.write_table(rows.take(list(reversed(range(10)))), first)
     pq.write_table(rows, second)
-    reader = open_cold(made)
     for offset in (3, 13):
         with pytest.raises(ColdAway, match="not in the order of offsets"):
             await reader.read(made.partition, offset, 20, FETCH)

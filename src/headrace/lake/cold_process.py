@@ -90,7 +90,7 @@ class ColdServer:
             case frames.AskTime():
                 return frames.SayFound(await self._find(ask))
             case frames.AskRetained(partition, first, stop, oldest_ms, most_bytes):
-                snapshot = await self._tables.young(partition)
+                snapshot = await self._tables.covering(partition, first, stop)
                 covered = snapshot.files(partition).span(partition, first, stop)
                 return frames.SayStart(retained_start(covered, snapshot.newest_ms, first, stop, oldest_ms, most_bytes))
             case _:
@@ -120,7 +120,7 @@ class ColdServer:
 
     async def _find(self, ask: frames.AskTime) -> tuple[int, int] | None:
         """By time, from a new snapshot once if a file is missing."""
-        snapshot = await self._tables.young(ask.partition)
+        snapshot = await self._tables.covering(ask.partition, ask.first, ask.stop)
         try:
             return await self._search(ask, snapshot)
         except FileNotFoundError:

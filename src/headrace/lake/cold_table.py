@@ -3,7 +3,7 @@
 Rule kept here: what is held is what live files cover, told by their names, of a table that belongs to this very topic
 of this very cluster. A snapshot may be some seconds old, because files never change and each record has but one
 place; who trims asks for a fresh one. Delta's incremental update does not see that a table was deleted or replaced,
-so a fresh snapshot is one of a table opened anew.
+so a fresh snapshot is one of a table opened anew, with every file that it names seen at its place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 import bisect
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 
@@ -33,6 +34,11 @@ YOUNG_S = 2.0
 
 STALE_S = 10.0
 """Readers go on with an older one, and have it renewed meanwhile."""
+
+MOST_TABLES = 1_000
+"""Kept open; the one that was asked for longest ago goes first."""
+
+_NEVER = float("-inf")
 
 
 class NothingHeld(Exception):
@@ -86,8 +92,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     identity: Identity
     partitions: dict[int, PartitionFiles]
     newest_ms: dict[str, int]
+    taken_anew_s: float
     taken_s: float
     foreign: str | None
+    absent: str | None
 
     def files(self, partition: ColdPartition) -> PartitionFiles:
         return self.partitions.get(partition.number, _NO_FILES)
@@ -99,6 +107,8 @@ class Snapshot(msgspec.Struct, frozen=True):
                 f"The table of {partition.topic} has files that the archive did not write, such as {self.foreign}, "
                 f"and none of partition {partition.number}: Delta's RESTORE takes it back to before."
             )
+        if self.absent:
+            return f"Files of the table of {partition.topic} are gone or cut off, such as {self.absent}."
         return f"The table of {partition.topic} has nothing of partition {partition.number} yet."
 
 
@@ -107,8 +117,9 @@ class ColdTables:
 
     def __init__(self, lake: Place, cluster_id: str, executor: Executor) -> None:
         self._lake, self._cluster_id, self._executor = lake, cluster_id, executor
-        self._tables: dict[tuple[str, bytes], _Table] = {}
+        self._tables: OrderedDict[tuple[str, bytes], _Table] = OrderedDict()
         self._renewing: dict[str, asyncio.Task[None]] = {}
+        self._looking: set[asyncio.Task[Snapshot]] = set()
 
     def place(self, partition: ColdPartition) -> Place:
         """Where a topic's table lies."""
@@ -118,12 +129,21 @@ class ColdTables:
     async def fresh(self, partition: ColdPartition) -> Snapshot:
         """The table as it is now."""
         began_s = time.monotonic()
-        return await self._snapshot(partition, _Table.open, lambda taken: taken.taken_s >= began_s)
+        return await self._snapshot(partition, _Table.open, lambda taken: taken.taken_anew_s >= began_s)
 
     async def young(self, partition: ColdPartition) -> Snapshot:
         """The table as it was a moment ago."""
         now_s = time.monotonic()
         return await self._snapshot(partition, _Table.update, lambda taken: now_s - taken.taken_s < YOUNG_S)
+
+    async def covering(self, partition: ColdPartition, first: int, stop: int) -> Snapshot:
+        """One that covers [first, stop) if the table does: another broker may have trimmed by a younger one."""
+        snapshot = await self.young(partition)
+        try:
+            snapshot.files(partition).span(partition, first, stop)
+        except ColdAway:
+            return await self.fresh(partition)
+        return snapshot
 
     async def any(self, partition: ColdPartition) -> Snapshot:
         """The table as last seen, if it was seen at all."""
@@ -136,16 +156,33 @@ class ColdTables:
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = _Table(self._lake, Identity(self._cluster_id, *key))
+            if len(self._tables) > MOST_TABLES:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
         taken = table.taken
         if taken is None or not good(taken):
-            async with table.lock:
-                taken = table.taken
-                if taken is None or not good(taken):
-                    taken = await asyncio.get_running_loop().run_in_executor(self._executor, look, table)
+            # Who stops waiting does not stop the look, and nobody looks at the same table meanwhile.
+            looking = asyncio.create_task(self._look(table, look, good))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looked)
+            taken = await asyncio.shield(looking)
         elif time.monotonic() - taken.taken_s > STALE_S and partition.topic not in self._renewing:
             renewal = self._renewing[partition.topic] = asyncio.create_task(self._renew(partition))
             renewal.add_done_callback(lambda _: self._renewing.pop(partition.topic))
         return self._checked(taken, partition)
+
+    async def _look(
+        self, table: _Table, look: Callable[[_Table], Snapshot], good: Callable[[Snapshot], bool]
+    ) -> Snapshot:
+        async with table.lock:
+            if table.taken is not None and good(table.taken):
+                return table.taken
+            return await asyncio.get_running_loop().run_in_executor(self._executor, look, table)
+
+    def _looked(self, looking: asyncio.Task[Snapshot]) -> None:
+        self._looking.discard(looking)
+        if not looking.cancelled():
+            looking.exception()  # whoever still waits for it gets it
 
     async def _renew(self, partition: ColdPartition) -> None:
         with contextlib.suppress(ColdAway, NothingHeld):  # whoever needs it asks again and gets the reason
@@ -177,20 +214,26 @@ class _Table:
         self.place = lake / folder_of(identity.topic)
         self._delta: DeltaTable | None = None
         self._version = -1
+        self._taken_anew_s = _NEVER
         self._known: dict[str, RangeFile | None] = {}
+        self._absent: frozenset[str] = frozenset()
 
     def open(self) -> Snapshot:
-        """Opens it anew, whatever was known of it."""
+        """Opens it anew, whatever was known of it, and sees every file at its place."""
         self._delta = None
-        return self.update()
+        return self._look(see_files=True)
 
     def update(self) -> Snapshot:
         """Looks at what was committed since."""
+        return self._look(see_files=False)
+
+    def _look(self, see_files: bool) -> Snapshot:
         taken_s = time.monotonic()
         try:
             if self._delta is None:
                 self.place = place_of_table(self._lake, self._identity)
-                self._delta = self.place.delta()
+                self._delta, self._absent = self.place.delta(), frozenset()
+                self._taken_anew_s = taken_s if see_files else _NEVER
                 self.taken = self._list(self._delta, taken_s)
             else:
                 self._delta.update_incremental()
@@ -198,6 +241,9 @@ class _Table:
                     self.taken = msgspec.structs.replace(self.taken, taken_s=taken_s)
                 else:
                     self.taken = self._list(self._delta, taken_s)
+            if see_files and (absent := self._find_absent(self.taken)):
+                self._absent = absent
+                self.taken = self._list(self._delta, taken_s)
             self._version = self._delta.version()
             return self.taken
         except TableNotFoundError:
@@ -210,6 +256,17 @@ class _Table:
             # It may pass, and who reads from files that were live before may go on.
             self._delta = None
             raise ColdAway(f"The table in {self.place} cannot be read: {reason(error)}") from None
+
+    def _present(self, files: Iterable[RangeFile | None]) -> Iterator[RangeFile]:
+        return (file for file in files if file is not None and file.path not in self._absent)
+
+    def _find_absent(self, taken: Snapshot) -> frozenset[str]:
+        """The files that the log names and that are gone, or have another size: nobody can read them."""
+        absent: set[str] = set()
+        for number, covered in taken.partitions.items():
+            sizes = {found.path: found.size_bytes for found in self.place.files(f"p{number}")}
+            absent.update(file.path for file in covered.files if sizes.get(file.path) != file.size_bytes)
+        return frozenset(absent)
 
     def _list(self, delta: DeltaTable, taken_s: float) -> Snapshot:
         identity, _ = read_identity(self.place, delta)
@@ -224,9 +281,11 @@ class _Table:
             identity,
             {
                 number: PartitionFiles(covered.files, [file.start for file in covered.files])
-                for number, covered in coverage_by_partition(file for file in known.values() if file).items()
+                for number, covered in coverage_by_partition(self._present(known.values())).items()
             },
             {path: at_ms for path, at_ms in zip(paths, newest, strict=False) if at_ms is not None},
+            self._taken_anew_s,
             taken_s,
             next((path for path, file in known.items() if file is None), None),
+            min(self._absent, default=None),
         )
