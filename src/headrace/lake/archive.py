@@ -29,7 +29,6 @@ from headrace.lake.standby import Standby
 from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
 from headrace.lake.tidying import Tidying
 from headrace.lake.typed import TypedRound, Typing
-from headrace.lake.typed_task import TypedOutcome, TypedRange, run_encoded
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Archive:
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition, by topic and partition; it is looked at again in each round."""
         self._tidying = Tidying(self._on_spark, self._say_once)
-        self.typing = Typing(settings.lake, run=self._parse, say=lambda said: self._say_once(said, said))
+        self.typing = Typing(settings.lake, on_tasks=self._on_spark, say=lambda said: self._say_once(said, said))
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
         self._dense: dict[str, bool] = {}
@@ -267,10 +266,6 @@ class Archive:
         answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], task(bootstrap))
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
         return {(outcome.range.topic, outcome.range.partition): outcome for outcome in outcomes}
-
-    def _parse(self, ranges: Sequence[TypedRange]) -> list[TypedOutcome]:
-        answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], run_encoded)
-        return [msgspec.msgpack.decode(answer, type=TypedOutcome) for answer in answers]
 
     def _on_spark(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
         # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.

@@ -8,7 +8,7 @@ starts by reading the target, and memory stays small: offsets that follow one an
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -26,9 +26,13 @@ from headrace.lake.fetching import next_offset
 from headrace.lake.rows import HEADERS_TYPE
 from headrace.lake.table import Identity
 from headrace.wire.batch import read_header
+from headrace.wire.errors import ErrorCode, KafkaError
 
 HEADER = "headrace.replay"
 FETCH_BYTES = 8 * 1024 * 1024
+EMPTY_ANSWERS = 3
+"""In a row, after which a partition has nothing more: compaction may have taken what stood at its end."""
+
 _DIGITS = r"(?P<partition>\d{1,10})/(?P<offset>\d{1,19})"
 
 Int64s = NDArray[np.int64]
@@ -160,15 +164,30 @@ def find_arrived(
     arrived, done = Arrived(ends={index: ends[topic, index].offset for _, index in partitions}), 0
     reader = Reader(cluster, max_bytes=FETCH_BYTES)
     for _, index in partitions:
-        position, end = starts[topic, index].offset, ends[topic, index].offset
-        first = position
-        while position < end:
-            fetched = reader.fetch_raw(topic, index, position)
+        first, end = starts[topic, index].offset, ends[topic, index].offset
+        for fetched, position in _fetches(reader, topic, index, first, end):
             _take(arrived, origin, topic, index, fetched)
-            position = next_offset(fetched, position)
             progress(done + min(position, end) - first, total)
         done += end - first
     return arrived
+
+
+def _fetches(reader: Reader, topic: str, index: int, position: int, end: int) -> Iterator[tuple[Fetched, int]]:
+    """What a partition holds up to `end`, and the offset behind each answer."""
+    empty = 0
+    while position < end and empty < EMPTY_ANSWERS:
+        try:
+            fetched = reader.fetch_raw(topic, index, position)
+        except KafkaError as error:
+            # Retention went past us: what it took is not there.
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            at = (topic, index)
+            position = max(position + 1, Admin(reader.cluster).list_offsets({at: EARLIEST})[at].offset)
+            continue
+        empty = 0 if fetched.batches else empty + 1
+        position = next_offset(fetched, position)
+        yield fetched, position
 
 
 def _take(arrived: Arrived, origin: Origin, topic: str, target: int, fetched: Fetched) -> None:

@@ -20,7 +20,7 @@ from headrace.lake.typed_fields import count_columns
 from headrace.lake.typed_infer import MOST_COLUMNS, grown
 from headrace.lake.typed_schema import SchemaRefused
 from headrace.lake.typed_table import DerivedTable, find_typed, open_rejects
-from headrace.lake.typed_task import TypedOutcome, TypedRange, derive
+from headrace.lake.typed_task import TypedOutcome, TypedRange, run_encoded
 
 RANGE_BYTES = 64 * 1024 * 1024
 """Of raw files for one task, more if a single file is larger."""
@@ -28,12 +28,13 @@ RANGE_BYTES = 64 * 1024 * 1024
 FRUITLESS_ROUNDS = 5
 """In a row, after which it is given up."""
 
-Run = Callable[[Sequence[TypedRange]], Sequence[TypedOutcome]]
+OnTasks = Callable[[Sequence[bytes], Callable[[bytes], bytes]], Sequence[bytes]]
+"""What runs a function over tasks, which travel as bytes."""
 
 
-def derive_here(ranges: Sequence[TypedRange]) -> Sequence[TypedOutcome]:
+def here(tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
     """One after another, in this process."""
-    return [derive(wanted) for wanted in ranges]
+    return [run(task) for task in tasks]
 
 
 class TypedRound(msgspec.Struct):
@@ -46,17 +47,17 @@ class TypedRound(msgspec.Struct):
 
 
 class Typing:
-    """Keeps typed tables. `run` does the tasks: one after another here, or on a cluster."""
+    """Keeps typed tables. `on_tasks` does the work: here, or on a cluster."""
 
     def __init__(
         self,
         lake: Place,
         *,
-        run: Run = derive_here,
+        on_tasks: OnTasks = here,
         say: Callable[[str], None] = lambda sentence: None,
         at_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        self._lake, self._run, self._say, self._at_step = lake, run, say, at_step
+        self._lake, self._on_tasks, self._say, self._at_step = lake, on_tasks, say, at_step
         self._known: dict[tuple[Identity, str], DerivedTable] = {}
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition; it is looked at again in each round."""
@@ -84,7 +85,11 @@ class Typing:
             typed = self._typed(raw.identity)
             if typed is None or typed.definition is None:
                 continue
-            self._bring(raw, typed, self._rejects(typed), done)
+            try:
+                self._bring(raw, typed, self._rejects(typed), done)
+            except StaleArchive:
+                # Another archive was first, or the topic was made again: the next round plans from what is there.
+                self._known.clear()
             done.lag += sum(
                 covered.end - max(_position(typed, partition, covered.start), covered.start)
                 for partition, covered in raw.coverage.items()
@@ -115,15 +120,19 @@ class Typing:
             return
         planned = typed.state
         self._at_step("before-parse")
-        outcomes = list(self._run(ranges))
+        outcomes = self._derive(ranges)
         while growing := [outcome for outcome in outcomes if outcome.shown is not None]:
             definition = self._evolve(typed, [outcome.shown for outcome in growing if outcome.shown is not None])
             self._at_step("after-evolve")
             if typed.state != planned:
                 return  # evolving took a new look at the table, and another archive has moved it
             again = [msgspec.structs.replace(outcome.range, definition=definition) for outcome in growing]
-            outcomes = [outcome for outcome in outcomes if outcome.shown is None] + list(self._run(again))
+            outcomes = [outcome for outcome in outcomes if outcome.shown is None] + self._derive(again)
         self._commit(typed, rejects, outcomes, done)
+
+    def _derive(self, ranges: Sequence[TypedRange]) -> list[TypedOutcome]:
+        answers = self._on_tasks([msgspec.msgpack.encode(wanted) for wanted in ranges], run_encoded)
+        return [msgspec.msgpack.decode(answer, type=TypedOutcome) for answer in answers]
 
     def _evolve(self, typed: DerivedTable, shown: Sequence[dict[str, object]]) -> Definition:
         """The schema with what records have shown; where it cannot grow these ranges are parsed with what it has."""
@@ -182,15 +191,12 @@ class Typing:
         written = [outcome.typed for outcome in outcomes if outcome.typed is not None]
         if not written:
             return
-        try:
-            self._at_step("before-rejects")
-            if rejected:
-                rejects.commit(rejected)
-            self._at_step("after-rejects")
-            typed.commit(written)
-            self._at_step("after-typed")
-        except StaleArchive:
-            return  # another archive was first: the next round plans from what it left
+        self._at_step("before-rejects")
+        if rejected:
+            rejects.commit(rejected)
+        self._at_step("after-rejects")
+        typed.commit(written)
+        self._at_step("after-typed")
         done.rows += sum(one.file.rows for one in written)
         done.rejected += sum(one.file.rows for one in rejected)
         done.commits += 1

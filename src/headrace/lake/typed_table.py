@@ -16,7 +16,7 @@ from typing import Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from headrace.lake.files import Coverage, coverage_by_partition, read_name
@@ -98,9 +98,14 @@ class DerivedTable:
         """Adds these files, or raises and adds nothing."""
         files = [one.file for one in written]
         check_files(self.place, files)
+        self._check_still_ours()
+        added = coverage_by_partition(files)
+        for partition, covered in added.items():
+            if self.of(partition).files and covered.start < self.of(partition).end:
+                raise StaleArchive(f"Partition {partition} is at {self.of(partition).end}, not {covered.start}.")
         transactions = [
             Transaction(f"{self.identity.transaction(partition)}/{self.what}", covered.end)
-            for partition, covered in coverage_by_partition(files).items()
+            for partition, covered in added.items()
         ]
         now_ms = time.time_ns() // 1_000_000
         actions = [AddAction(one.file.path, one.file.size_bytes, {}, now_ms, True, one.stats) for one in written]
@@ -111,8 +116,18 @@ class DerivedTable:
             raise StaleArchive(str(error)) from error
         self.refresh()
 
+    def _check_still_ours(self) -> None:
+        """A topic that was deleted and made again has other tables here by now."""
+        try:
+            found, _ = read_identity(self.place, self.place.delta())
+        except TableNotFoundError:
+            raise StaleArchive(f"The table in {self.place} is gone.") from None
+        if found != self.identity:
+            raise StaleArchive(f"The table in {self.place} belongs to another topic by now.")
+
     def evolve(self, definition: Definition) -> None:
         """Takes another schema: first its new columns, then itself, so that no row has a column that is not there."""
+        self._check_still_ours()
         wanted, has = definition.columns(), self.schema
         for field in wanted:
             at = has.get_field_index(field.name)

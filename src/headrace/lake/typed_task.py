@@ -58,7 +58,7 @@ class TypedOutcome(msgspec.Struct, frozen=True):
 
 
 def run_encoded(content: bytes) -> bytes:
-    """What Spark maps over the ranges, which travel as bytes, and so do the outcomes."""
+    """A range and its outcome as bytes."""
     return msgspec.msgpack.encode(derive(msgspec.msgpack.decode(content, type=TypedRange)))
 
 
