@@ -69,7 +69,7 @@ def _measured(part: str, report: Report, *, quick: bool) -> bool:
         import_module(f"bench.{part}").run(report, quick=quick)
     except Exception as why:
         traceback.print_exc()
-        report.leave_out(part, f"it failed: {why}")
+        report.leave_out(part, f"it failed: {str(why).partition(chr(10))[0]}")
         return False
     return True
 
