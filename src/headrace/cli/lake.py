@@ -15,6 +15,7 @@ from headrace.cli.lake_option import lake_option
 from headrace.cli.lake_progress import ArchiveProgress, VerifyProgress
 from headrace.cli.lake_replay import replay
 from headrace.cli.lake_schema import parse, schema
+from headrace.cli.lake_upkeep import compact, expire, vacuum
 from headrace.cli.moments import show_moment
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.quantities import show_approximate_size
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def lake() -> None:
-    """Topics as Delta tables: archive, status, verify, replay."""
+    """Topics as Delta tables: archive, status, verify, replay, upkeep."""
 
 
-for command in (replay, schema, parse):
+for command in (replay, schema, parse, compact, expire, vacuum):
     lake.add_command(command)
 
 

@@ -84,7 +84,7 @@ def _runs(files: Sequence[RangeFile], limit_bytes: int, target_bytes: int) -> It
 
 def merge(plan: Merge) -> Written:
     """Writes the merged file, once every row of its parts has been compared with what was archived."""
-    writer = RangeWriter(plan.table, plan.files[0].partition, plan.files[0].start)
+    writer = RangeWriter(plan.table, plan.files[0].partition, plan.files[0].start, to_stay=True)
     for file in plan.files:
         digest = RowDigest()
         with plan.table.open(file.path) as opened, pq.ParquetFile(opened, page_checksum_verification=True) as parquet:

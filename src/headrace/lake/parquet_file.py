@@ -3,6 +3,9 @@
 Row groups of 4 to 8 MB let a reader that wants one offset, or one hour, skip nearly all of a file. The file is made in
 memory and put in its place whole, with a name that says what is in it (`files`), so a killed task leaves at most
 a file that no commit names.
+
+Compression is most of what a row of 1 KB costs. So files that the archive writes are compressed quickly (snappy, which
+every reader knows), and files that they are merged into, to stay, are compressed well (zstd).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _REPEATING = ["partition", "timestamp_type", "day"]
 class RangeWriter:
     """Takes the rows of a range in the order of offsets and puts them into a file."""
 
-    def __init__(self, table: Place, partition: int, start: int) -> None:
+    def __init__(self, table: Place, partition: int, start: int, *, to_stay: bool = False) -> None:
         self._table, self._partition, self._start = table, partition, start
         self._digest = RowDigest()
         self._bounds: dict[str, tuple[Any, Any]] = {}
@@ -39,8 +42,8 @@ class RangeWriter:
         self._parquet = pq.ParquetWriter(
             self._buffer,
             TABLE_SCHEMA,
-            compression="zstd",
-            compression_level=1,
+            compression="zstd" if to_stay else "snappy",
+            compression_level=1 if to_stay else None,
             use_dictionary=_REPEATING,
             write_statistics=[*_WITH_BOUNDS],
             write_page_checksum=True,
