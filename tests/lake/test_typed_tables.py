@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.lake.catalogue import tables_in
+from headrace.lake.compaction import FAN_IN
 from headrace.lake.folders import folder_of
 from headrace.lake.place import place_of
 from headrace.lake.table import TopicTable
@@ -245,6 +246,22 @@ def test_killed_in_the_middle_each_record_is_there_once(orders: Topic, tmp_path:
     catch_up(tmp_path, raw)
     check_each_once(tmp_path, orders.name, raw)
     assert len(typed_rows(tmp_path, orders.name, "rejects")) == 200
+
+
+def test_many_small_files_become_one_with_the_same_rows(orders: Topic, tmp_path: Path) -> None:
+    definition, _ = from_examples([order(1)])
+    for n in range(FAN_IN + 1):
+        orders.send([order(n, **({"late": {"x": n}} if n > 5 else {})), b"lamp" if n % 2 else order(-n)])
+        raw = archive_locally(orders.address, tmp_path, orders.name)
+        if n == 0:
+            set_definition(place_of(tmp_path), raw.identity, definition)
+        catch_up(tmp_path, raw)
+    typed = tmp_path / f"{folder_of(orders.name)}_.typed"
+    assert len(live_files(typed)) == 2
+    rows = typed_rows(tmp_path, orders.name)
+    assert [row["late"] for row in rows if row["id"] >= 1] == [None] * 5 + [{"x": n} for n in range(6, FAN_IN + 1)]
+    check_each_once(tmp_path, orders.name, raw)
+    assert catch_up(tmp_path, raw) == TypedRound()
 
 
 def test_a_raw_file_that_compaction_took_is_looked_for_again(orders: Topic, tmp_path: Path) -> None:

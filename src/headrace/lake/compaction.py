@@ -45,11 +45,12 @@ def plan_merges(table: TopicTable, *, at_least: int = FAN_IN, target_bytes: int 
     """What to merge now, at most one of each partition; `at_least` 2 merges whatever is adjacent and small."""
     if table.foreign:
         return []
-    plans = (_first_merge(covered, at_least, target_bytes) for covered in table.coverage.values())
+    plans = (first_merge(covered, at_least, target_bytes) for covered in table.coverage.values())
     return [Merge(table.place, files) for files in plans if files]
 
 
-def _first_merge(covered: Coverage, at_least: int, target_bytes: int) -> Sequence[RangeFile]:
+def first_merge(covered: Coverage, at_least: int, target_bytes: int) -> Sequence[RangeFile]:
+    """The first files of a partition that are to become one; none if there are not enough alike."""
     for limit_bytes in _tiers(target_bytes // 2) if at_least > 2 else (target_bytes // 2,):
         for run in _runs(covered.files, limit_bytes, target_bytes):
             if len(run) >= at_least:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 
-from headrace.lake.place import Place
+from headrace.lake.place import Place, reason
 from headrace.lake.table import Identity, StaleArchive, TopicTable
+from headrace.lake.typed_compaction import OnTasks, merge_small_files
 from headrace.lake.typed_definition import Definition
 from headrace.lake.typed_fields import count_columns
 from headrace.lake.typed_infer import MOST_COLUMNS, grown
@@ -27,9 +29,6 @@ RANGE_BYTES = 64 * 1024 * 1024
 
 FRUITLESS_ROUNDS = 5
 """In a row, after which it is given up."""
-
-OnTasks = Callable[[Sequence[bytes], Callable[[bytes], bytes]], Sequence[bytes]]
-"""What runs a function over tasks, which travel as bytes."""
 
 
 def here(tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
@@ -90,6 +89,9 @@ class Typing:
             except StaleArchive:
                 # Another archive was first, or the topic was made again: the next round plans from what is there.
                 self._known.clear()
+                continue
+            if done.commits:
+                self._tidy(typed, self._rejects(typed))
             done.lag += sum(
                 covered.end - max(_position(typed, partition, covered.start), covered.start)
                 for partition, covered in raw.coverage.items()
@@ -200,6 +202,14 @@ class Typing:
         done.rows += sum(one.file.rows for one in written)
         done.rejected += sum(one.file.rows for one in rejected)
         done.commits += 1
+
+    def _tidy(self, *tables: DerivedTable) -> None:
+        """Merges what has become many small files; what goes wrong is said and changes nothing."""
+        for table in tables:
+            try:
+                merge_small_files(table, self._on_tasks)
+            except (OSError, ValueError, DeltaError) as error:
+                self._say(f"files of {table.place} are not merged: {reason(error)}")
 
     # Saying
 

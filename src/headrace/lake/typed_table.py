@@ -17,10 +17,11 @@ from typing import Literal
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.lake.files import Coverage, coverage_by_partition, read_name
+from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, read_name
 from headrace.lake.folders import folder_of, folder_of_derived, folder_with_id
+from headrace.lake.log_upkeep import CHECKPOINT_EVERY, SHORTEN_EVERY, shorten_log
 from headrace.lake.place import Place
 from headrace.lake.table import (
     CLUSTER,
@@ -103,18 +104,33 @@ class DerivedTable:
         for partition, covered in added.items():
             if self.of(partition).files and covered.start < self.of(partition).end:
                 raise StaleArchive(f"Partition {partition} is at {self.of(partition).end}, not {covered.start}.")
-        transactions = [
-            Transaction(f"{self.identity.transaction(partition)}/{self.what}", covered.end)
-            for partition, covered in added.items()
+        self._transact([], written, [*added.values()])
+
+    def replace(self, files: Sequence[RangeFile], written: Written) -> None:
+        """Puts a file in the place of live ones of its partition, with the same rows."""
+        check_files(self.place, [written.file])
+        self._check_still_ours()
+        self._transact(files, [written], [self.of(written.file.partition)])
+
+    def _transact(self, removed: Sequence[RangeFile], written: Sequence[Written], after: Sequence[Coverage]) -> None:
+        """Commits against what was last seen; each partition's transaction is refused where another moved it since."""
+        now_ms, changes = time.time_ns() // 1_000_000, not removed
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.file.path, one.file.size_bytes, {}, now_ms, changes, one.stats) for one in written
         ]
-        now_ms = time.time_ns() // 1_000_000
-        actions = [AddAction(one.file.path, one.file.size_bytes, {}, now_ms, True, one.stats) for one in written]
+        actions += [RemoveAction(file.path, changes, now_ms, file.size_bytes, {}) for file in removed]
+        transactions = [
+            Transaction(f"{self.identity.transaction(covered.files[0].partition)}/{self.what}", covered.end)
+            for covered in after
+        ]
         properties = CommitProperties(app_transactions=transactions)
         try:
-            self._delta.create_write_transaction([*actions], "append", self.schema, commit_properties=properties)
+            self._delta.create_write_transaction(actions, "append", self.schema, commit_properties=properties)
         except CommitFailedError as error:
             raise StaleArchive(str(error)) from error
         self.refresh()
+        if self._delta.version() % SHORTEN_EVERY == 0:
+            shorten_log(self.place, self._delta.version())
 
     def _check_still_ours(self) -> None:
         """A topic that was deleted and made again has other tables here by now."""
@@ -196,6 +212,7 @@ def make_derived(
     configuration = {
         CLUSTER: identity.cluster_id, TOPIC: identity.topic, TOPIC_ID: identity.topic_id.hex(), STARTS: "{}",
         DERIVED: what, GENERATION: str(generation), SCHEMA: definition.text() if definition else "",
+        "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     }  # fmt: skip
     # Another archive may be making it too: then its table is as good as ours.
     with contextlib.nullcontext() if overwrites else contextlib.suppress(DeltaError):

@@ -1,0 +1,87 @@
+"""Small files of typed tables and rejects become large ones, by the rule of the raw tables' compaction.
+
+Rows stay as they are and in their order; a file from before a column came gets nulls in it. Rejects have files only
+where there were rejects: what lies between two of them holds none, so they are merged across it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.lake.compaction import FAN_IN, TARGET_BYTES, first_merge
+from headrace.lake.digest import DIGEST_HEX
+from headrace.lake.files import Coverage, RangeFile
+from headrace.lake.place import Place
+from headrace.lake.table import StaleArchive, Written
+from headrace.lake.typed_file import DerivedWriter
+from headrace.lake.typed_table import DerivedTable
+
+OnTasks = Callable[[Sequence[bytes], Callable[[bytes], bytes]], Sequence[bytes]]
+"""What runs a function over tasks, which travel as bytes."""
+
+
+class DerivedMerge(msgspec.Struct, frozen=True):
+    """Files of one partition that are to become one; the schema as Arrow writes it."""
+
+    table: Place
+    files: list[RangeFile]
+    schema: bytes
+
+
+def merge_small_files(table: DerivedTable, on_tasks: OnTasks) -> None:
+    """Merges once in each partition that has enough files alike."""
+    found = (first_merge(_joined(covered), FAN_IN, TARGET_BYTES) for covered in table.coverage.values())
+    chosen = [{file.path for file in files} for files in found if files]
+    live = {file.path: file for covered in table.coverage.values() for file in covered.files}
+    schema = table.schema.serialize().to_pybytes()
+    plans = [DerivedMerge(table.place, sorted(live[path] for path in paths), schema) for paths in chosen]
+    if not plans:
+        return
+    answers = on_tasks([msgspec.msgpack.encode(plan) for plan in plans], merge_encoded)
+    for plan, answer in zip(plans, answers, strict=True):
+        try:
+            table.replace(plan.files, msgspec.msgpack.decode(answer, type=Written))
+        except StaleArchive:
+            table.refresh()
+            return
+
+
+def merge_encoded(content: bytes) -> bytes:
+    """A merge and the file that it wrote, as bytes."""
+    return msgspec.msgpack.encode(merge(msgspec.msgpack.decode(content, type=DerivedMerge)))
+
+
+def merge(plan: DerivedMerge) -> Written:
+    """Writes the merged file; a part that is not as it was written is refused."""
+    schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    writer = DerivedWriter(plan.table, schema, plan.files[0].partition, plan.files[0].start)
+    for file in plan.files:
+        with plan.table.open(file.path) as opened:
+            content = opened.read_buffer()
+        if hashlib.sha256(content).hexdigest()[:DIGEST_HEX] != file.digest:
+            raise ValueError(f"{file.path} is not as it was written")
+        parquet = pq.ParquetFile(pa.BufferReader(content))
+        for group in range(parquet.num_row_groups):
+            for rows in parquet.read_row_group(group).combine_chunks().to_batches():
+                writer.add(_with_columns(rows, schema))
+    return writer.finish(plan.files[-1].end)
+
+
+def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    has = set(rows.schema.names)
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in has else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _joined(covered: Coverage) -> Coverage:
+    """The files as if each began where the one before it ended."""
+    ends = [covered.start, *(file.end for file in covered.files[:-1])]
+    return Coverage([msgspec.structs.replace(file, start=end) for file, end in zip(covered.files, ends, strict=True)])
