@@ -100,7 +100,7 @@ SPARK = Client(
     manifests=(HERE / "spark" / "pom.xml",),
     fetch=(COPY_JARS,),
     run=(sys.executable, "-m", "interop.spark"),
-    limit_s=1200,
+    limit_s=1800,
 )
 SPARK_JARS = SPARK.work_dir / "jars"
 """Spark's Kafka connector and delta-spark, once they are fetched."""
@@ -113,7 +113,7 @@ LAKE_S3 = Client(
     build=(("go", "build", "-o", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
     run=(sys.executable, "-m", "interop.lake_s3"),
     env=GO_ENV,
-    limit_s=1200,
+    limit_s=1800,
 )
 
 CLIENTS = (

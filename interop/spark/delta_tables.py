@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Cluster
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.catalogue import tables_in
+from headrace.lake.compaction import compact_table
 from headrace.lake.place import place_of
 from headrace.lake.verify import verify_lake
 from interop.report import expect
@@ -45,6 +47,7 @@ class DeltaTables:
             "delta-spark: time travel and history": self.time_travel,
             "delta-spark: queries by offset, day and JSON field": self.queries,
             "delta-spark: a stream of the table": self.as_stream,
+            "delta-spark: a compacted table, and a stream that goes on over the compaction": self.compacted,
             "delta-spark: RESTORE, and the archive fills in": self.restored,
         }
 
@@ -75,17 +78,27 @@ class DeltaTables:
         expect("by field", total and total.total, sum(n for n in range(COUNT * len(CODECS)) if n % 5 > 1))
 
     def as_stream(self) -> None:
-        query = (
-            self._spark.readStream.format("delta").load(self._path)
-            .writeStream.format("memory").queryName("archived").trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        expect("rows", self._spark.table("archived").count(), COUNT * len(CODECS))
+        expect("rows", self._stream(), COUNT * len(CODECS))
+
+    def compacted(self) -> None:
+        files = len(self._table().inputFiles())
+        (table,) = tables_in(place_of(self._lake))
+        replaced, made = compact_table(table)
+        expect("files before, less those that were merged", files - replaced + made, len(self._table().inputFiles()))
+        expect("files of each partition", made, 2)
+        self._expect_same(self._table())
+        expect("rows of the stream that are new", self._stream(), 0)
+        self._topic.send(range(COUNT * len(CODECS), COUNT * len(CODECS) + 10))
+        self._archive()
+        expect("rows of the stream after ten more records", self._stream(), 10)
+        before = self._table(versionAsOf=str(table.version - 1))
+        expect("rows as of the time before the compaction", before.count(), COUNT * len(CODECS))
 
     def restored(self) -> None:
-        version = self._sql("DESCRIBE HISTORY {} LIMIT 1").collect()[0].version
-        self._sql(f"RESTORE TABLE {{}} TO VERSION AS OF {version - 2}")
-        expect("rows after RESTORE", self._table().count(), COUNT * (len(CODECS) - 2))
+        history = self._sql("DESCRIBE HISTORY {}").collect()
+        first = min(row.version for row in history if self._table(versionAsOf=str(row.version)).count())
+        self._sql(f"RESTORE TABLE {{}} TO VERSION AS OF {first}")
+        expect("rows after RESTORE", self._table().count(), COUNT)
         self._archive()
         self._expect_same(self._table())
         with Cluster(self._address) as cluster:
@@ -97,6 +110,16 @@ class DeltaTables:
         with Cluster(self._address) as cluster:
             cluster.retrying(lambda: cluster.refresh([]))
             Archive(self._spark, cluster, Settings(place_of(self._lake), [TOPIC])).run_once()
+
+    def _stream(self) -> int:
+        """How many rows a stream of the table gets since it was last run."""
+        checkpoint = str(self._lake.with_name("archived.checkpoint"))
+        query = (
+            self._spark.readStream.format("delta").load(self._path).writeStream.format("noop")
+            .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
 
     def _table(self, **options: str) -> DataFrame:
         return self._spark.read.format("delta").options(**options).load(self._path)
