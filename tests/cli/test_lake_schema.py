@@ -46,6 +46,10 @@ def test_from_a_schema_to_rows_and_back(
     assert run("lake", "parse", "--lake", lake).out == "2 rows parsed, 1 rejected\n"
     assert run("lake", "parse", "--lake", lake, "--json").json["rows"] == 0
     assert run("lake", "schema", "list", "--lake", lake).table == [[orders, "json", "2", "2", "1", "0"]]
+    kept = ["nothing to do"] * 3
+    assert [line.partition(": ")[2] for line in run("lake", "compact", "--lake", lake).out.splitlines()] == kept
+    vacuumed = run("lake", "vacuum", "--lake", lake).out.splitlines()
+    assert vacuumed == [f"{orders}{what}: 0 files deleted" for what in ("", " typed", " rejects")]
     assert "gets no more rows" in run("lake", "schema", "unset", *given).out
     assert run("lake", "schema", "list", "--lake", lake).out == f"no topic in {lake} has a schema\n"
     assert "has no schema" in run("lake", "schema", "show", *given, fails=True).sentence()

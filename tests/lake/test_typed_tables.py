@@ -20,9 +20,11 @@ from headrace.lake.folders import folder_of
 from headrace.lake.place import place_of
 from headrace.lake.table import TopicTable
 from headrace.lake.typed import TypedRound, Typing
+from headrace.lake.typed_compaction import compact_derived
 from headrace.lake.typed_definition import Definition
 from headrace.lake.typed_schema import SchemaRefused
 from headrace.lake.typed_setting import from_examples, set_definition
+from headrace.lake.typed_table import find_derived
 from headrace.lake.verify import verify_lake
 from tests.lake.archiving import archive_once
 from tests.lake.conftest import Topic
@@ -262,6 +264,9 @@ def test_many_small_files_become_one_with_the_same_rows(orders: Topic, tmp_path:
     assert [row["late"] for row in rows if row["id"] >= 1] == [None] * 5 + [{"x": n} for n in range(6, FAN_IN + 1)]
     check_each_once(tmp_path, orders.name, raw)
     assert catch_up(tmp_path, raw) == TypedRound()
+    assert [compact_derived(table) for table in find_derived(place_of(tmp_path), raw.identity)] == [(2, 1), (5, 1)]
+    assert typed_rows(tmp_path, orders.name) == rows
+    check_each_once(tmp_path, orders.name, raw)
 
 
 def test_a_raw_file_that_compaction_took_is_looked_for_again(orders: Topic, tmp_path: Path) -> None:

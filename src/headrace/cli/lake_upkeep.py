@@ -17,6 +17,7 @@ from headrace.client import Cluster
 
 if TYPE_CHECKING:
     from headrace.lake.place import Place
+    from headrace.lake.upkeep import InPlace
 
 LEAST_HOURS, DEFAULT_HOURS = 24, 48
 
@@ -37,16 +38,24 @@ def compact(root: Place, topics: tuple[str, ...], as_json: bool) -> None:
     """
     from headrace.lake.catalogue import tables_in
     from headrace.lake.compaction import compact_table
+    from headrace.lake.typed_compaction import compact_derived
+    from headrace.lake.typed_table import find_derived
 
     done = []
-    for table in tables_in(root, topics):
-        before, after = compact_table(table)
-        done.append({"topic": table.identity.topic, "merged": before, "into": after, "table": str(table.place)})
+
+    def merged(topic: str, name: str, place: Place, files: tuple[int, int]) -> None:
+        before, after = files
+        done.append({"topic": topic, "merged": before, "into": after, "table": str(place)})
         if not as_json:
-            name = table.identity.topic
             click.echo(
                 f"{name}: {count_of(before, 'file')} merged into {after}" if before else f"{name}: nothing to do"
             )
+
+    for table in tables_in(root, topics):
+        topic = table.identity.topic
+        merged(topic, topic, table.place, compact_table(table))
+        for made in find_derived(root, table.identity):
+            merged(topic, f"{topic} {made.what}", made.place, compact_derived(made))
     if as_json:
         print_json(done)
 
@@ -119,14 +128,19 @@ def vacuum(root: Place, topics: tuple[str, ...], retain_hours: int, dry_run: boo
       headrace lake vacuum --lake lake --retain-hours 168 --dry-run
     """
     from headrace.lake.catalogue import tables_in
+    from headrace.lake.typed_table import find_derived
     from headrace.lake.upkeep import vacuum
 
     done = []
     for table in tables_in(root, topics):
-        gone = vacuum(table, retain_hours, dry_run=dry_run)
-        done.append({"topic": table.identity.topic, "files": gone, "table": str(table.place)})
-        if not as_json:
-            would = "would be deleted" if dry_run else "deleted"
-            click.echo(f"{table.identity.topic}: {count_of(len(gone), 'file')} {would}")
+        topic = table.identity.topic
+        named: list[tuple[InPlace, str]] = [(table, topic)]
+        named += [(made, f"{topic} {made.what}") for made in find_derived(root, table.identity)]
+        for one, name in named:
+            gone = vacuum(one, retain_hours, dry_run=dry_run)
+            done.append({"topic": topic, "files": gone, "table": str(one.place)})
+            if not as_json:
+                would = "would be deleted" if dry_run else "deleted"
+                click.echo(f"{name}: {count_of(len(gone), 'file')} {would}")
     if as_json:
         print_json(done)

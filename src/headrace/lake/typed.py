@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from headrace.lake.place import Place, reason
 from headrace.lake.table import Identity, StaleArchive, TopicTable
-from headrace.lake.typed_compaction import OnTasks, merge_small_files
+from headrace.lake.typed_compaction import OnTasks, here, merge_small_files
 from headrace.lake.typed_definition import Definition
 from headrace.lake.typed_fields import count_columns
 from headrace.lake.typed_infer import MOST_COLUMNS, grown
@@ -29,11 +29,6 @@ RANGE_BYTES = 64 * 1024 * 1024
 
 FRUITLESS_ROUNDS = 5
 """In a row, after which it is given up."""
-
-
-def here(tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
-    """One after another, in this process."""
-    return [run(task) for task in tasks]
 
 
 class TypedRound(msgspec.Struct):

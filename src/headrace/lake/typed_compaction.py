@@ -33,22 +33,38 @@ class DerivedMerge(msgspec.Struct, frozen=True):
     schema: bytes
 
 
-def merge_small_files(table: DerivedTable, on_tasks: OnTasks) -> None:
-    """Merges once in each partition that has enough files alike."""
-    found = (first_merge(_joined(covered), FAN_IN, TARGET_BYTES) for covered in table.coverage.values())
+def here(tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
+    """One after another, in this process."""
+    return [run(task) for task in tasks]
+
+
+def compact_derived(table: DerivedTable) -> tuple[int, int]:
+    """Merges until nothing is left to merge; how many files became how many."""
+    before = after = 0
+    while merged := merge_small_files(table, here, at_least=2):
+        before, after = before + sum(merged), after + len(merged)
+    return before, after
+
+
+def merge_small_files(table: DerivedTable, on_tasks: OnTasks, *, at_least: int = FAN_IN) -> list[int]:
+    """Merges once in each partition that has enough files alike; how many files each merge replaced."""
+    found = (first_merge(_joined(covered), at_least, TARGET_BYTES) for covered in table.coverage.values())
     chosen = [{file.path for file in files} for files in found if files]
     live = {file.path: file for covered in table.coverage.values() for file in covered.files}
     schema = table.schema.serialize().to_pybytes()
     plans = [DerivedMerge(table.place, sorted(live[path] for path in paths), schema) for paths in chosen]
+    done: list[int] = []
     if not plans:
-        return
+        return done
     answers = on_tasks([msgspec.msgpack.encode(plan) for plan in plans], merge_encoded)
     for plan, answer in zip(plans, answers, strict=True):
         try:
             table.replace(plan.files, msgspec.msgpack.decode(answer, type=Written))
         except StaleArchive:
             table.refresh()
-            return
+            break
+        done.append(len(plan.files))
+    return done
 
 
 def merge_encoded(content: bytes) -> bytes:

@@ -182,6 +182,12 @@ def find_rejects(lake: Place, typed: DerivedTable) -> DerivedTable | None:
     return found if found is not None and found.generation == typed.generation else None
 
 
+def find_derived(lake: Place, identity: Identity) -> list[DerivedTable]:
+    """The tables that are made from a topic's table, as far as they are there."""
+    found = (_find(lake, identity, "typed")[0], _find(lake, identity, "rejects")[0])
+    return [table for table in found if table is not None]
+
+
 def open_rejects(lake: Place, typed: DerivedTable) -> DerivedTable:
     """The rejects beside a typed table; those of a schema before the last rebuild are dropped."""
     found, _ = _find(lake, typed.identity, "rejects")

@@ -9,12 +9,14 @@ about to commit them is done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import EARLIEST
 from headrace.lake.files import Coverage, RangeFile
+from headrace.lake.place import Place
 from headrace.lake.table import TopicTable
 
 LEAST_RETENTION_HOURS = 24
@@ -63,7 +65,13 @@ def expire(table: TopicTable, cluster: Cluster | None, before: Before | None, *,
     ]
 
 
-def vacuum(table: TopicTable, retention_hours: int, *, dry_run: bool) -> list[str]:
+class InPlace(Protocol):
+    """A table of the lake: a topic's own, or one made from it."""
+
+    place: Place
+
+
+def vacuum(table: InPlace, retention_hours: int, *, dry_run: bool) -> list[str]:
     """Deletes files that the table has not needed for so long, or never did; their paths."""
     if retention_hours < LEAST_RETENTION_HOURS:
         raise ValueError(
