@@ -96,6 +96,18 @@ def test_large_ranges_become_several_files_of_sorted_row_groups(
     assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
 
 
+def test_a_partition_that_is_far_behind_is_written_by_several_tasks(
+    spark: SparkSession, orders: Topic, tmp_path: Path
+) -> None:
+    orders.send([bytes([n % 251]) * 50_000 for n in range(600)])
+    archive_once(spark, orders.address, tmp_path, orders.name, commit_bytes=8 << 20)
+    table = TopicTable(place_of(table_of(tmp_path, orders.name)))
+    assert len(table.coverage[0].files) > table.version
+    assert not table.coverage[0].missing()
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
+    assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
+
+
 @pytest.mark.parametrize("step", ["before-write", "after-write", "before-commit", "after-commit"])
 def test_a_crash_at_any_step_neither_loses_nor_doubles(
     step: str, spark: SparkSession, orders: Topic, tmp_path: Path

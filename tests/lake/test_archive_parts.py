@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import string
 
+import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.lake.digest import RowDigest
 from headrace.lake.files import Coverage, RangeFile, coverage_by_partition, name_file, read_name
 from headrace.lake.folders import folder_of, folder_with_id, is_folder_of
+from headrace.lake.history import Tail
+from headrace.lake.place import place_of
+from headrace.lake.range_task import Outcome, Range, in_sequence, split
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.standby import Standby
+from headrace.lake.table import Written
 
 TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249)
 BYTES = st.none() | st.binary(max_size=5)
@@ -106,3 +112,39 @@ def test_the_loser_waits_while_the_other_commits_and_takes_over_when_it_falls_si
     standby.lost("orders", 3)
     standby.won("orders")
     assert not standby.waits("orders", 3)
+
+
+WHOLE = Range("orders", bytes(16), 0, 100, 1100, place_of("lake"), 4000, Tail(99, "x"))
+
+
+def test_a_long_range_is_split_for_spare_tasks_into_pieces_that_follow_each_other() -> None:
+    pieces = split(WHOLE, 10.0, 4, 1000)
+    assert [(piece.start, piece.end) for piece in pieces] == [(100, 200), (200, 300), (300, 400), (400, 1100)]
+    assert [piece.tail is not None for piece in pieces] == [True, False, False, False]
+    assert pieces[-1].most_bytes == 1000
+
+
+@pytest.mark.parametrize(("offset_bytes", "tasks", "least_bytes"), [(None, 4, 1), (10.0, 1, 1), (10.0, 4, 1001)])
+def test_a_range_stays_whole_without_tasks_to_spare_or_too_little_for_them(
+    offset_bytes: float | None, tasks: int, least_bytes: int
+) -> None:
+    assert split(WHOLE, offset_bytes, tasks, least_bytes) == [WHOLE]
+
+
+def test_a_range_of_one_piece_stays_one() -> None:
+    assert [(piece.start, piece.end) for piece in split(WHOLE, 1.0, 2, 1000)] == [(100, 1100)]
+
+
+def test_what_lies_behind_a_piece_that_stopped_early_is_left_out() -> None:
+    def outcome(start: int, end: int, reached: int | None) -> Outcome:
+        wanted = msgspec.structs.replace(WHOLE, start=start, end=end)
+        if reached is None:
+            return Outcome(wanted)
+        return Outcome(wanted, Written(RangeFile(0, start, reached, 1, "ab" * 16, "path"), "{}"))
+
+    whole = [outcome(100, 200, 200), outcome(200, 300, 300), outcome(300, 400, 350)]
+    assert in_sequence(whole) == whole
+    early = [outcome(100, 200, 150), outcome(200, 300, 300)]
+    assert in_sequence(early) == early[:1]
+    nothing = [outcome(100, 200, None), outcome(200, 300, 300)]
+    assert in_sequence(nothing) == nothing[:1]

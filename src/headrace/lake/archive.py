@@ -24,7 +24,7 @@ from headrace.lake.history import CLEANUP, FORMAT, Tails, is_dense
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import Place, reason
 from headrace.lake.plan import Plan, plan_partition
-from headrace.lake.range_task import Outcome, Range, task
+from headrace.lake.range_task import Outcome, Range, in_sequence, split, task
 from headrace.lake.standby import Standby
 from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
 from headrace.lake.tidying import Tidying
@@ -43,6 +43,7 @@ _FIRST_GUESS_BYTES = 100.0
 
 Step = Literal["before-write", "after-write", "before-commit", "after-commit"]
 Offsets = Mapping[tuple[str, int], int]
+Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -250,22 +251,28 @@ class Archive:
     def _ranges(self, plans: Sequence[Plan]) -> list[Range]:
         wanted = [plan for plan in plans if plan.start < plan.end]
         most_bytes = max(_LEAST_TASK_BYTES, self._settings.commit_bytes // max(1, len(wanted)))
-        return [self._range(plan, most_bytes) for plan in wanted]
+        tasks_each = self._spark.sparkContext.defaultParallelism // max(1, len(wanted))
+        return [piece for plan in wanted for piece in self._pieces(plan, most_bytes, tasks_each)]
 
-    def _range(self, p: Plan, most_bytes: int) -> Range:
+    def _pieces(self, p: Plan, most_bytes: int, tasks: int) -> list[Range]:
+        """The ranges of a plan: one, or several that follow each other while there are tasks to spare."""
         table = self._tables[p.topic]
         tail, dense = self._tails.of(table, p.partition), self._dense[p.topic]
-        return Range(p.topic, p.topic_id, p.partition, p.start, p.end, table.place, most_bytes, tail, dense)
+        whole = Range(p.topic, p.topic_id, p.partition, p.start, p.end, table.place, most_bytes, tail, dense)
+        return split(whole, self._offset_bytes.get(p.topic), tasks, _LEAST_TASK_BYTES)
 
     # Writing
 
-    def _write(self, ranges: Sequence[Range]) -> dict[tuple[str, int], Outcome]:
+    def _write(self, ranges: Sequence[Range]) -> Outcomes:
         if not ranges:
             return {}
         bootstrap = ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
         answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], task(bootstrap))
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
-        return {(outcome.range.topic, outcome.range.partition): outcome for outcome in outcomes}
+        found: dict[tuple[str, int], list[Outcome]] = {}
+        for outcome in sorted(outcomes, key=lambda outcome: outcome.range.start):
+            found.setdefault((outcome.range.topic, outcome.range.partition), []).append(outcome)
+        return {partition: in_sequence(of_one) for partition, of_one in found.items()}
 
     def _on_spark(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
         # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
@@ -274,26 +281,18 @@ class Archive:
         except Exception as error:
             raise JobFailed(f"Spark could not run the tasks: {str(error).strip().splitlines()[-1]}") from error
 
-    def _commit(
-        self, table: TopicTable, plans: Sequence[Plan], outcomes: Mapping[tuple[str, int], Outcome], done: Round
-    ) -> None:
+    def _commit(self, table: TopicTable, plans: Sequence[Plan], outcomes: Outcomes, done: Round) -> None:
         topic = table.identity.topic
         written: list[Written] = []
-        fetched_bytes = 0
         for plan in plans:
-            outcome = outcomes.get((topic, plan.partition))
-            if outcome is not None and outcome.trouble is not None:
-                if outcome.passes:
-                    self._say(f"{topic}-{plan.partition}: {outcome.trouble}; trying again")
-                else:
-                    self._stop(topic, plan.partition, outcome.trouble)
-            for why, gap in (("", plan.gap), (", lost by the broker's store,", outcome.lost if outcome else None)):
-                if gap:
-                    written.append(write_gap(table.place, plan.partition, *gap))
-                    self._say(f"{topic}-{plan.partition}: offsets {gap[0]} to {gap[1] - 1}{why} are recorded as a gap")
-            if outcome is not None and outcome.written is not None:
-                written.append(outcome.written)
-                fetched_bytes += outcome.fetched_bytes
+            if plan.gap:
+                written.append(self._gap(table, plan.partition, plan.gap, ""))
+            for outcome in outcomes.get((topic, plan.partition), ()):
+                self._say_trouble(outcome)
+                if outcome.lost:
+                    written.append(self._gap(table, plan.partition, outcome.lost, ", lost by the broker's store,"))
+                if outcome.written is not None:
+                    written.append(outcome.written)
         if not written:
             return
         self._at_step("before-commit")
@@ -307,18 +306,31 @@ class Archive:
             return
         self._standby.won(topic)
         self._at_step("after-commit")
-        for outcome in outcomes.values():
-            if outcome.written is not None and outcome.range.topic == topic:
+        committed = [outcome for (of, _), sequence in outcomes.items() if of == topic for outcome in sequence]
+        for outcome in committed:
+            if outcome.written is not None:
                 self._tails.note(topic, outcome.range.partition, outcome.written.file.path, outcome.tail)
-        rows = sum(one.file.rows for one in written)
-        done.rows += rows
+        fetched_bytes = sum(outcome.fetched_bytes for outcome in committed)
+        done.rows += sum(one.file.rows for one in written)
         done.commits += 1
         done.fetched_bytes += fetched_bytes
         if fetched_bytes:
             # Not by the row: where offsets are made of time, few of them are records.
             self._offset_bytes[topic] = fetched_bytes / sum(one.file.end - one.file.start for one in written)
 
+    def _gap(self, table: TopicTable, partition: int, gap: tuple[int, int], why: str) -> Written:
+        name = f"{table.identity.topic}-{partition}"
+        self._say(f"{name}: offsets {gap[0]} to {gap[1] - 1}{why} are recorded as a gap")
+        return write_gap(table.place, partition, *gap)
+
     # Saying
+
+    def _say_trouble(self, outcome: Outcome) -> None:
+        topic, partition = outcome.range.topic, outcome.range.partition
+        if outcome.trouble is not None and outcome.passes:
+            self._say(f"{topic}-{partition}: {outcome.trouble}; trying again")
+        elif outcome.trouble is not None:
+            self._stop(topic, partition, outcome.trouble)
 
     def _stop(self, topic: str, partition: int, why: str) -> None:
         self.troubles[topic, partition] = why

@@ -6,7 +6,7 @@ are committed all the same. It may stop before the range's end once it has fetch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +24,8 @@ from headrace.wire.batch import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
 
 FETCH_BYTES = 8 * 1024 * 1024
+_SPARE = 4
+"""How much larger than guessed a piece may be that others follow."""
 TRIES_IN_VAIN = 2
 
 
@@ -55,6 +57,37 @@ class Outcome(msgspec.Struct, frozen=True):
     fetched_bytes: int = 0
     trouble: str | None = None
     passes: bool = False
+
+
+def split(whole: Range, offset_bytes: float | None, tasks: int, least_bytes: int) -> list[Range]:
+    """A range as several that follow each other, for so many tasks, if there is enough for them in one commit.
+
+    What an offset is worth must be known: all but the last piece have to come to their end, or what lies behind them is
+    fetched in vain.
+    """
+    piece_bytes = whole.most_bytes // max(1, tasks)
+    if tasks < 2 or not offset_bytes or piece_bytes < least_bytes:
+        return [whole]
+    step = max(1, int(piece_bytes / offset_bytes))
+    starts = range(whole.start, whole.end, step)[:tasks]
+    pieces = [
+        msgspec.structs.replace(
+            whole, start=start, end=start + step, most_bytes=_SPARE * piece_bytes, tail=whole.tail if not at else None
+        )
+        for at, start in enumerate(starts)
+    ]
+    pieces[-1] = msgspec.structs.replace(pieces[-1], end=whole.end, most_bytes=piece_bytes)
+    return pieces
+
+
+def in_sequence(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes of pieces up to the first that did not come to its end: behind that nothing follows."""
+    kept: list[Outcome] = []
+    for outcome in outcomes:
+        kept.append(outcome)
+        if outcome.written is None or outcome.written.file.end != outcome.range.end:
+            break
+    return kept
 
 
 def task(bootstrap: str) -> Callable[[bytes], bytes]:
