@@ -62,11 +62,7 @@ class ColdLog(Protocol):
         ...
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
-        """What is held, None if nothing is; `fresh`: as the table is now, which trimming insists on."""
-        ...
-
-    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
-        """Raises unless each file that covers [first, stop) is in its place with its size: for whoever trims."""
+        """What is held, None if nothing is; `fresh`: as the table is now, each file seen in place, for trims."""
         ...
 
     def reason(self, partition: ColdPartition) -> str | None:

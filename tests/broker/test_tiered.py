@@ -306,7 +306,7 @@ def test_a_file_that_is_not_there_keeps_its_records_in_redis_whatever_the_tables
     next(made.folder.glob("p0/*.parquet")).unlink()
     administrator = Administrator(connection)
     assert administrator.alter(topic, [("local.retention.bytes", SET, "0")])[0] == 0
-    wait_until(lambda: "is missing" in (trouble_of(made) or ""), "nobody says that a file is missing")
+    wait_until(lambda: "gone or cut off" in (trouble_of(made) or ""), "nobody says that a file is missing")
     assert made.starts() == [(0, 0)]
     assert values_of(fetch(connection, topic, {0: 0})[0]) == values(0, 400)
 

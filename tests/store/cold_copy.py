@@ -47,9 +47,6 @@ class ColdCopy:
             return None
         return Held(headers[0].base_offset, headers[-1].next_offset, sum(header.length for header in headers))
 
-    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
-        await self._answer()
-
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
         self.reads += 1
         await self._answer()

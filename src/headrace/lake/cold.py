@@ -88,10 +88,6 @@ class ColdReader:
             self._reasons[partition] = said.reason
         return said.held
 
-    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
-        """Raises unless the files of [first, stop) are there."""
-        await self._ask(frames.AskFiles(partition, first, stop), frames.SayReady)
-
     def reason(self, partition: ColdPartition) -> str | None:
         """Why nothing is held, or known, as of the last call of `held`."""
         return self._reasons.get(partition)

@@ -40,14 +40,6 @@ class AskHeld(msgspec.Struct, frozen=True, tag=True):
     fresh: bool
 
 
-class AskFiles(msgspec.Struct, frozen=True, tag=True):
-    """`ColdLog.check_files`."""
-
-    partition: ColdPartition
-    first: int
-    stop: int
-
-
 class AskRead(msgspec.Struct, frozen=True, tag=True):
     """`ColdLog.read`."""
 
@@ -76,7 +68,7 @@ class AskRetained(msgspec.Struct, frozen=True, tag=True):
     most_bytes: int | None
 
 
-Ask = AskCheck | AskHeld | AskFiles | AskRead | AskTime | AskRetained
+Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):

@@ -25,7 +25,7 @@ import pyarrow as pa
 import uvloop
 from deltalake.exceptions import DeltaError
 
-from headrace.cold_log import ColdAway, ColdPartition
+from headrace.cold_log import ColdAway
 from headrace.lake import cold_frames as frames
 from headrace.lake.cold_files import ColdFiles
 from headrace.lake.cold_reading import ColdReading
@@ -84,9 +84,6 @@ class ColdServer:
         match ask:
             case frames.AskHeld():
                 return await self._held(ask)
-            case frames.AskFiles(partition, first, stop):
-                await self._check_files(partition, first, stop)
-                return frames.SayReady()
             case frames.AskTime():
                 return frames.SayFound(await self._find(ask))
             case frames.AskRetained(partition, first, stop, oldest_ms, most_bytes):
@@ -107,16 +104,6 @@ class ColdServer:
         if not found.files:
             return frames.SayHeld(None, snapshot.why_nothing(ask.partition))
         return frames.SayHeld(found.held(), None)
-
-    async def _check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
-        """A table's log can name files that are gone; a trim must not go by the log alone."""
-        covered = (await self._tables.young(partition)).files(partition).span(partition, first, stop)
-        sizes = partial(self._tables.place(partition).sizes, [file.path for file in covered])
-        found = await asyncio.get_running_loop().run_in_executor(self._executor, sizes)
-        for file, size_bytes in zip(covered, found, strict=True):
-            if size_bytes != file.size_bytes:
-                is_gone = "is missing" if size_bytes is None else f"has {size_bytes} bytes, not {file.size_bytes}"
-                raise ColdAway(f"{file.path} of the table of {partition.topic} {is_gone}.")
 
     async def _find(self, ask: frames.AskTime) -> tuple[int, int] | None:
         """By time, from a new snapshot once if a file is missing."""

@@ -12,7 +12,6 @@ from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from headrace.cold_log import ColdAway, ColdLog, ColdPartition, ColdRead, Held
-from headrace.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +31,6 @@ class NoLake:
         return _NO_LAKE
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> NoReturn:
-        raise ColdAway(_NO_LAKE)
-
-    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> NoReturn:
         raise ColdAway(_NO_LAKE)
 
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> NoReturn:
@@ -72,9 +68,6 @@ class InTime:
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
         return await self._bounded(self._cold.held(partition, fresh=fresh))
 
-    async def check_files(self, partition: ColdPartition, first: int, stop: int) -> None:
-        await self._bounded(self._cold.check_files(partition, first, stop))
-
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
         return await self._bounded(self._cold.read(partition, offset, stop, max_bytes))
 
@@ -104,10 +97,8 @@ class InTime:
             raise ColdAway(f"the lake did not answer within {timeout_s:g} s")
         try:
             return task.result()
-        except KafkaError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-                raise
-            raise ColdAway(str(error)) from error
+        except ColdAway:
+            raise
         except Exception as error:
             log.exception("the reader of the lake failed")
             raise ColdAway(f"the reader of the lake failed: {error}") from error

@@ -12,10 +12,9 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.cold_log import Held
+from headrace.cold_log import ColdAway, Held
 from headrace.store import trim
 from headrace.store.entries import LAST_SEQUENCE, base_of
-from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.store.partition import Partition
@@ -53,7 +52,8 @@ async def enforce(partition: Partition, limits: Limits) -> Trouble | None:
     await partition.confirm()
     now_ms = partition.store.now_ms()
     expired = trim.expired_start(partition, now_ms, limits.retention_ms, limits.retention_bytes)
-    leaving = max(expired, trim.expired_start(partition, now_ms, limits.local_ms, limits.local_bytes))
+    local = trim.expired_start(partition, now_ms, limits.local_ms, limits.local_bytes)
+    leaving = max(expired, min(local, partition.last_base))  # the last entry stays in any case
     is_due, has_cold = leaving > partition.local_start, partition.log_start < partition.trimmed_to
     if not is_due and not has_cold:
         return None
@@ -62,13 +62,12 @@ async def enforce(partition: Partition, limits: Limits) -> Trouble | None:
         if held is None or not held.start <= partition.local_start <= held.end:
             return _less(partition, held)
         if is_due:
-            await partition.store.cold.check_files(partition.cold_name, partition.local_start, min(leaving, held.end))
             await _move_starts(partition, min(expired, held.end), min(leaving, held.end))
         if held.start > partition.log_start:
             return _less(partition, held)
         if partition.log_start < partition.trimmed_to:
             await _move_cold_start(partition, now_ms, limits)
-    except KafkaError as error:
+    except ColdAway as error:
         return Trouble(Kind.AWAY, str(error))
     if held.end < leaving:
         return Trouble(Kind.BEHIND, f"the lake holds it up to {held.end}, and {leaving} is due", held.end)
@@ -78,10 +77,10 @@ async def enforce(partition: Partition, limits: Limits) -> Trouble | None:
 def _less(partition: Partition, held: Held | None) -> Trouble:
     """The lake does not hold what it has to."""
     log_start, local_start = partition.log_start, partition.local_start
-    if held is None and log_start == local_start:
-        return Trouble(Kind.BEHIND, "the lake has nothing of it yet")
     why = partition.store.cold.reason(partition.cold_name)
     found = f"holds offsets {held.start} to {held.end} of it" if held else f"has nothing of it ({why})"
+    if held is None and log_start == local_start:
+        return Trouble(Kind.BEHIND, f"the lake {found}")
     wanted = f"{log_start} to {local_start} are not in Redis any more" if log_start < local_start else ""
     return Trouble(Kind.LESS, f"the lake {found}, and {wanted or f'Redis begins at {local_start}'}")
 
