@@ -19,6 +19,7 @@ from headrace.store.index import Index, Point
 from headrace.store.lake_end import LakeEnd
 from headrace.store.partitions import AnyPartition
 from headrace.store.producers import Producers
+from headrace.store.redis import Argument
 from headrace.store.writer import Writer
 from headrace.wire import batch as batches
 from headrace.wire.records import decode_batch
@@ -136,18 +137,20 @@ class Partition(AnyPartition):
         return take((entry.data for entry in self.tail.since(offset)), offset, max_bytes, at_least_one)
 
     async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Taken:
-        """Batches from Redis: the entry that holds the offset, and those behind it up to about `max_bytes`."""
+        """Batches from Redis: the entry that holds the offset, and as many behind it as are likely to fit."""
         if offset >= self.end:
             return Taken([], 0)
         after, end = f"({offset}-{LAST_SEQUENCE}", f"({self.end}-0"
         stop = self.index.after_bytes(offset, max_bytes)
-        count = self.index.entries_in(offset, max_bytes)
-        rows = await self.store.reads.pipeline(
-            ("XREVRANGE", self.keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1),
-            ("XRANGE", self.keys.log, after, f"({stop}-0" if stop else end, "COUNT", count),
-        )
+        commands: list[tuple[Argument, ...]] = [
+            ("XREVRANGE", self.keys.log, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1)
+        ]
+        # Not the one that would be cut: what does not fit is read again for the next fetch.
+        if (behind := self.index.entries_in(offset, max_bytes) - 2) > 0:
+            commands.append(("XRANGE", self.keys.log, after, f"({stop}-0" if stop else end, "COUNT", behind))
+        rows = await self.store.reads.pipeline(*commands)
         found = [entry for row in chain(*rows) if (entry := parse_entry(row)) is not None and entry.end > offset]
-        if not found and stop is not None:
+        if not found:
             rows = await self.store.reads.call("XRANGE", self.keys.log, after, end, "COUNT", 1)
             found = [entry for row in rows if (entry := parse_entry(row)) is not None]
         if (not found or found[0].base > offset) and not await self._is_hole(offset):
