@@ -91,13 +91,12 @@ def test_a_group_reads_everything_in_order_while_records_arrive(
 
 
 def test_a_group_reads_on_while_the_table_is_compacted(tiered: TieredTopic, member: GroupMember) -> None:
-    tiered.archive()
     reading = Reading(member)
-    for end in (200, 400, 800):
-        reading.until(end)
+    for at in range(3):
+        reading.until(300 * at)
+        tiered.produce(100, first=RECORDS + 100 * at)
         compacted(tiered.archive())
-    tiered.produce(100, first=RECORDS)
-    reading.until(RECORDS + 100)
+    reading.until(RECORDS + 300)
 
 
 def test_a_group_reads_on_through_a_restart_of_the_broker(

@@ -1,16 +1,11 @@
-"""What compaction and vacuum do to a table, in one step: one file a partition instead of many, the old ones gone."""
+"""Compaction, and a vacuum that does not wait: the files that were replaced are gone at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.transaction import AddAction
-
+from headrace.lake.compaction import compact_table
 from headrace.lake.files import RangeFile
-from headrace.lake.parquet_file import RangeWriter
-from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.table import TopicTable
 
 
@@ -19,15 +14,11 @@ def path_of(table: TopicTable, file: RangeFile) -> Path:
 
 
 def compacted(table: TopicTable) -> None:
-    actions = []
-    for partition, covered in table.coverage.items():
-        writer = RangeWriter(table.place, partition, covered.start)
-        for file in covered.files:
-            for batch in pq.read_table(path_of(table, file), schema=TABLE_SCHEMA).to_batches():
-                writer.add(batch)
-        written = writer.finish(covered.end)
-        actions.append(AddAction(written.file.path, written.file.size_bytes, {}, 0, True, written.stats))
-    DeltaTable(table.place.uri).create_write_transaction([*actions], "overwrite", TABLE_SCHEMA)
-    for covered in table.coverage.values():
-        for file in covered.files:
-            path_of(table, file).unlink()
+    """One file a partition instead of many."""
+    before = {path_of(table, file) for covered in table.coverage.values() for file in covered.files}
+    compact_table(table)
+    table.refresh()
+    after = {path_of(table, file) for covered in table.coverage.values() for file in covered.files}
+    assert len(after) == len(table.coverage) < len(before)
+    for replaced in before - after:
+        replaced.unlink()
