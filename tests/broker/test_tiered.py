@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from headrace.client import Admin, Cluster
 from headrace.client.connection import Connection
+from headrace.lake.upkeep import expire
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -220,7 +221,7 @@ def test_records_are_deleted_in_the_cold_part_too(connection: Connection, tiered
     assert tiered.starts()[0] == (HALF + 5, HALF + 5)
 
 
-def test_retention_of_the_whole_removes_cold_records(
+def test_retention_of_the_whole_removes_cold_records_and_expire_their_rows(
     serving: BrokerProcess, lake: Path, connection: Connection, topic: str
 ) -> None:
     made = TieredTopic(serving, lake, topic)
@@ -235,6 +236,19 @@ def test_retention_of_the_whole_removes_cold_records(
     with Cluster(serving.address) as cluster:
         Admin(cluster).alter_configs(topic, {"retention.ms": "86400000", "local.retention.ms": "0"})
     wait_until(lambda: made.starts() == [(10, 20)], f"the log starts at {made.starts()}")
+    with Cluster(serving.address) as cluster:
+        (expired,) = expire(made.archive(), cluster, None, dry_run=False)
+    assert expired.rows == 10
+    made.produce(10)
+    made.wait_until_local_from(30)
+    assert made.starts()[0][0] == 10
+    offsets: list[int] = []
+    while len(offsets) < 30:
+        at = offsets[-1] + 1 if offsets else 10
+        data = fetch(connection, topic, {0: at}, max_wait_ms=LONG_MS, min_bytes=1)[0]
+        assert data.error_code == 0
+        offsets += [record.offset for record in records_of(data) if record.offset >= at]
+    assert offsets == list(range(10, 40))
 
 
 # -- a lake in trouble --------------------------------------------------------------------------------------------
