@@ -179,7 +179,7 @@ class Story:
     def _verify(self) -> None:
         self._stage.command("headrace lake verify --lake lake")
         said = headrace("lake", "verify", "--lake", str(self._lake), "--bootstrap", self._broker.address)
-        self._stage.say(said.strip())
+        self._stage.say(said.strip().replace(", ", ",\n"))
 
     # Looking
 
