@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -156,9 +157,25 @@ def test_of_two_at_once_one_commits_and_the_other_goes_on_from_there(orders: Top
         if reached == "before-rejects" and not overtaken:
             overtaken.append(catch_up(tmp_path, raw))
 
-    assert catch_up(tmp_path, raw, at_step=overtake).commits == 0
+    assert catch_up(tmp_path, raw, at_step=overtake) == TypedRound()
     assert overtaken[0].rows == 1
     check_each_once(tmp_path, orders.name, raw)
+
+
+def test_a_typed_table_that_was_taken_away_is_not_written_to_and_may_be_made_anew(
+    orders: Topic, tmp_path: Path
+) -> None:
+    typing = Typing(place_of(tmp_path))
+    orders.send([order(1)])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    typing.catch_up(raw)
+    shutil.rmtree(tmp_path / f"{folder_of(orders.name)}_.typed")
+    orders.send([order(2)])
+    raw = archive_locally(orders.address, tmp_path, orders.name)
+    assert typing.catch_up(raw) == TypedRound()
+    set_definition(place_of(tmp_path), raw.identity, JSON)
+    assert typing.catch_up(raw).rows == 2
 
 
 def test_a_schema_by_example_grows_with_the_records_and_the_column_is_there_before_the_row(

@@ -81,19 +81,23 @@ class Typing:
                 continue
             try:
                 self._bring(raw, typed, self._rejects(typed), done)
+                if done.commits:
+                    self._tidy(typed, self._rejects(typed))
             except StaleArchive:
                 # Another archive was first, or the topic was made again: the next round plans from what is there.
                 self._known.clear()
-                continue
-            if done.commits:
-                self._tidy(typed, self._rejects(typed))
-            done.lag += sum(
-                covered.end - max(_position(typed, partition, covered.start), covered.start)
-                for partition, covered in raw.coverage.items()
-                if (raw.identity.topic, partition) not in self.troubles
-                and _position(typed, partition, covered.start) < covered.end
-            )
+                typed = self._typed(raw.identity)
+            if typed is not None:
+                done.lag += self._lag(raw, typed)
         return done
+
+    def _lag(self, raw: TopicTable, typed: DerivedTable) -> int:
+        """What is still to be parsed, leaving out what is stopped."""
+        return sum(
+            max(0, covered.end - max(_position(typed, partition, covered.start), covered.start))
+            for partition, covered in raw.coverage.items()
+            if (raw.identity.topic, partition) not in self.troubles
+        )
 
     def _typed(self, identity: Identity) -> DerivedTable | None:
         known = self._known.get((identity, "typed"))
