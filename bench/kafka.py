@@ -74,12 +74,14 @@ def tool_command(class_name: str, *arguments: str) -> list[str]:
 class KafkaNode:
     """A node with a folder of its own; `start` returns once it answers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more_properties: str = "") -> None:
+        """`more_properties` go before Kafka's own, and may name `{port}` and `{controller}`, its ports."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._properties = folder / "server.properties"
         self.port = free_port()
-        self._properties.write_text(_PROPERTIES.format(port=self.port, controller=free_port(), folder=folder))
+        properties = _PROPERTIES + more_properties
+        self._properties.write_text(properties.format(port=self.port, controller=free_port(), folder=folder))
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         if not (folder / "logs").exists():

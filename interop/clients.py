@@ -116,6 +116,16 @@ LAKE_S3 = Client(
     limit_s=1800,
 )
 
+LAKE_ON_KAFKA = Client(
+    name="lake-kafka",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "kafka_tools" / "pom.xml",),
+    # The same jars as Kafka's tools, where those are.
+    fetch=((sys.executable, "-c", "import sys; from bench.kafka import why_not; sys.exit(why_not() or 0)"),),
+    run=(sys.executable, "-m", "interop.lake_kafka"),
+    limit_s=1200,
+)
+
 CLIENTS = (
     Client(
         name="java",
@@ -151,4 +161,5 @@ CLIENTS = (
     ),
     SPARK,
     LAKE_S3,
+    LAKE_ON_KAFKA,
 )

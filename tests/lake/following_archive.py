@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 
@@ -18,7 +19,7 @@ from tests.lake.steady_load import COMMIT_EVERY_S
 def main(address: str, lake: str, *topics: str) -> None:
     with spark_session() as spark, Cluster(address) as cluster:
         settings = Settings(place_of(lake), topics, commit_every_s=COMMIT_EVERY_S)
-        Archive(spark, cluster, settings, say=print).run(threading.Event())
+        Archive(spark, cluster, settings, say=functools.partial(print, flush=True)).run(threading.Event())
 
 
 if __name__ == "__main__":

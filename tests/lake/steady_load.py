@@ -21,14 +21,14 @@ from headrace.lake.place import place_of
 from headrace.lake.verify import verify_lake
 from tests.broker_process import wait_until
 from tests.lake.archiving import table_of
-from tests.lake.other_reader import Row, is_table, rows_of
+from tests.lake.other_reader import Row, count_rows, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 BURST = 20
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 COMMIT_EVERY_S = 0.2
 
 
@@ -117,9 +117,7 @@ def running_archive(spark: SparkSession, address: str, settings: Settings) -> It
 def await_rows(lake: Path, load: SteadyLoad) -> None:
     """Returns once the table has as many rows as were acknowledged so far."""
     table, wanted = table_of(lake, load.topic), len(load.acknowledged)
-    wait_until(
-        lambda: is_table(table) and len(rows_of(table)) >= wanted, f"the archive does not come to {wanted}", TIMEOUT_S
-    )
+    wait_until(lambda: count_rows(table) >= wanted, f"the archive does not come to {wanted}", TIMEOUT_S)
 
 
 def check_exactly_once(lake: Path, address: str, load: SteadyLoad) -> None:

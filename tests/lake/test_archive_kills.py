@@ -90,6 +90,12 @@ def test_java_that_is_missing_or_too_old_is_one_sentence(orders: Topic, tmp_path
     assert said.startswith(f"Error: Spark needs Java 17 or later, and {old} is Java 11: install a JDK 17 or later")
 
 
+def test_a_server_of_spark_connect_is_no_master(orders: Topic, tmp_path: Path) -> None:
+    options = ["--lake", tmp_path, "--topics", orders.name, "--bootstrap", orders.address]
+    said = run_command("lake", "archive", *options, "--master", "sc://hub").err.splitlines()[-1]
+    assert said == "Error: sc://hub is a server of Spark Connect; the archive needs a master, such as spark://hub:7077"
+
+
 def test_a_lake_without_tables_and_a_topic_without_one_are_said(orders: Topic, tmp_path: Path) -> None:
     options = ["--lake", tmp_path, "--bootstrap", orders.address]
     assert run_command("lake", "status", *options).out == f"no tables in {tmp_path}\n"

@@ -17,8 +17,15 @@ from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 from tests.lake.archiving import archive_once, records_of, table_of
 from tests.lake.conftest import Topic
-from tests.lake.other_reader import rows_of
-from tests.lake.steady_load import COMMIT_EVERY_S, SteadyLoad, await_rows, check_exactly_once, running_archive
+from tests.lake.other_reader import count_rows, rows_of
+from tests.lake.steady_load import (
+    COMMIT_EVERY_S,
+    TIMEOUT_S,
+    SteadyLoad,
+    await_rows,
+    check_exactly_once,
+    running_archive,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +89,7 @@ def test_partitions_that_are_added_while_the_archive_runs(spark: SparkSession, o
     with running_archive(spark, orders.address, following(tmp_path, orders.name)):
         orders.admin.create_partitions(orders.name, 4)
         orders.send([b"new"] * 5, partition=3)
-        wait_until(lambda: len(rows_of(table)) == 6 if table.exists() else False, "the new one is not archived", 120)
+        wait_until(lambda: count_rows(table) == 6, "the new one is not archived", TIMEOUT_S)
     assert rows_of(table) == records_of(orders.address, orders.name)
     assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 

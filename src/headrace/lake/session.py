@@ -52,6 +52,10 @@ def check_java() -> None:
 @contextlib.contextmanager
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
     """A session that ends with the block; local on all cores unless a master is named."""
+    if master is not None and master.startswith("sc://"):
+        raise ValueError(
+            f"{master} is a server of Spark Connect; the archive needs a master, such as spark://hub:7077."
+        )
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     handle, log = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
