@@ -10,6 +10,7 @@ from headrace.client.admin import EARLIEST, LATEST, Admin
 from headrace.cold_log import ColdPartition
 from headrace.lake.catalogue import open_or_create
 from headrace.lake.cold import ColdReader, open_cold_log
+from headrace.lake.connecting import Connecting
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, archive_range
@@ -62,7 +63,7 @@ class ColdTopic:
         table = self.table()
         for end in ends or [self.end()]:
             wanted = Range(self.name, self.identity.topic_id, 0, table.position(0), end, table.place, EVERYTHING)
-            outcome = archive_range(self.address, wanted)
+            outcome = archive_range(Connecting(self.address), wanted)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])
         return table

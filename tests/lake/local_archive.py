@@ -7,6 +7,7 @@ from pathlib import Path
 from headrace.client import Admin, Cluster
 from headrace.client.admin import EARLIEST, LATEST
 from headrace.lake.catalogue import open_or_create
+from headrace.lake.connecting import Connecting
 from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, archive_range
 from headrace.lake.table import Identity, TopicTable
@@ -25,7 +26,7 @@ def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
     for partition, end in ends.items():
         while (start := table.position(partition)) < end:
             wanted_range = Range(topic, found.topic_id, partition, start, end, table.place, 1 << 30)
-            outcome = archive_range(address, wanted_range)
+            outcome = archive_range(Connecting(address), wanted_range)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])
     return table

@@ -46,24 +46,28 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+bootstrap_option = click.option(
+    "--bootstrap",
+    metavar="HOST:PORT",
+    default=DEFAULT_BOOTSTRAP,
+    envvar=BOOTSTRAP_VARIABLE,
+    help=f"Broker to ask.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
+)
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=Seconds(),
+    default=DEFAULT_TIMEOUT_S,
+    help=f"Longest wait for an answer.  [default {DEFAULT_TIMEOUT_S:g}]",
+)
+
+
 def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
     """Give a command `--bootstrap` and `--timeout`; it is called with `cluster`, and its errors are sentences."""
 
-    @click.option(
-        "--bootstrap",
-        metavar="HOST:PORT",
-        default=DEFAULT_BOOTSTRAP,
-        envvar=BOOTSTRAP_VARIABLE,
-        help=f"Broker to ask.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
-    )
-    @click.option(
-        "--timeout",
-        "timeout_s",
-        metavar="SECONDS",
-        type=Seconds(),
-        default=DEFAULT_TIMEOUT_S,
-        help=f"Longest wait for an answer.  [default {DEFAULT_TIMEOUT_S:g}]",
-    )
+    @bootstrap_option
+    @timeout_option
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str, timeout_s: float, **given: Any) -> Result:
         with open_cluster(bootstrap, timeout_s) as cluster:
@@ -79,9 +83,16 @@ def open_cluster(bootstrap: str, timeout_s: float) -> Iterator[Cluster]:
         cluster = Cluster(bootstrap, timeout_s, client_id="headrace-cli")
     except ValueError:
         raise click.UsageError(f"--bootstrap {bootstrap!r} is not HOST:PORT") from None
+    with speaking_to(cluster, bootstrap):
+        yield cluster
+
+
+@contextlib.contextmanager
+def speaking_to(cluster: Cluster, bootstrap: str) -> Iterator[None]:
+    """What a cluster answers that ends the command is a sentence; the cluster is closed in the end."""
     with cluster:
         try:
-            yield cluster
+            yield
         except (BrokerUnreachable, UnsupportedApi, KafkaError) as error:
             raise click.ClickException(sentence(error, cluster, bootstrap)) from None
 

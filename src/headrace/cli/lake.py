@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.cluster_option import cluster_options
+from headrace.cli.lake_cluster import connecting_options, kafka_options
 from headrace.cli.lake_option import lake_option
 from headrace.cli.lake_progress import ArchiveProgress, VerifyProgress
 from headrace.cli.lake_replay import replay
@@ -23,6 +23,7 @@ from headrace.cli.topics import json_option
 from headrace.client import Cluster
 
 if TYPE_CHECKING:
+    from headrace.lake.connecting import Connecting
     from headrace.lake.place import Place
 
 
@@ -40,9 +41,15 @@ for command in (replay, schema, parse, compact, expire, vacuum):
 @click.option("--once", is_flag=True, help="Archive what the topics hold now, and end.")
 @click.option("--master", metavar="URL", help="Spark's master.  [default: local, all cores]")
 @click.option("--accept-gap", is_flag=True, help="Record what was deleted before it was archived as a gap, and go on.")
-@cluster_options
+@connecting_options
 def archive(
-    cluster: Cluster, root: Place, topics: tuple[str, ...], once: bool, master: str | None, accept_gap: bool
+    connecting: Connecting,
+    cluster: Cluster,
+    root: Place,
+    topics: tuple[str, ...],
+    once: bool,
+    master: str | None,
+    accept_gap: bool,
 ) -> None:
     """Carry topics into Delta tables, each record once.
 
@@ -65,7 +72,7 @@ def archive(
     with ArchiveProgress() as shown:
         shown.say("starting Spark")
         with spark_session(master) as spark:
-            job = Archive(spark, cluster, settings, say=shown.say, progress=shown.round)
+            job = Archive(spark, cluster, settings, connecting=connecting, say=shown.say, progress=shown.round)
             if once:
                 job.run_once()
             else:
@@ -95,7 +102,7 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 @lake.command()
 @lake_option
 @json_option
-@cluster_options
+@kafka_options
 def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool) -> None:
     """Show per partition what the topic holds, what the table holds, and what is still to be archived.
 
@@ -139,7 +146,7 @@ def _range(start: int | None, end: int | None) -> str | None:
 @lake_option
 @click.option("--offline", is_flag=True, help="Prove the tables alone, without a broker.")
 @json_option
-@cluster_options
+@kafka_options
 def verify(cluster: Cluster, root: Place, topics: tuple[str, ...], offline: bool, as_json: bool) -> None:
     """Prove that tables and topics agree, and say where not; the exit code is 1 then.
 

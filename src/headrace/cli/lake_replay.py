@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.cluster_option import cluster_options
+from headrace.cli.lake_cluster import kafka_options
 from headrace.cli.lake_option import place_option
 from headrace.cli.lake_progress import ReplayProgress
 from headrace.cli.moments import FORMS
@@ -73,7 +73,7 @@ def read_run(ctx: click.Context, param: click.Parameter, given: str) -> str:
 )  # fmt: skip
 @click.option("--compression", type=click.Choice(CODECS), default="none", help="How batches are compressed.")
 @json_option
-@cluster_options
+@kafka_options
 def replay(
     cluster: Cluster,
     root: Place,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.cluster_option import cluster_options
+from headrace.cli.lake_cluster import kafka_options
 from headrace.cli.lake_option import lake_option
 from headrace.cli.lake_replay import read_bound
 from headrace.cli.output import count_of, number, print_json, print_table, text
@@ -65,7 +65,7 @@ def compact(root: Place, topics: tuple[str, ...], as_json: bool) -> None:
 @click.option("--before", metavar="WHERE", callback=read_bound, help="Rows below an offset, or before a moment.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
 @json_option
-@cluster_options
+@kafka_options
 def expire(
     cluster: Cluster, root: Place, topics: tuple[str, ...], before: Where | None, dry_run: bool, as_json: bool
 ) -> None:

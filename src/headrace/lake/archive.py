@@ -20,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.admin import EARLIEST, LATEST, TopicInfo
 from headrace.lake.catalogue import open_or_create
+from headrace.lake.connecting import Connecting
 from headrace.lake.history import CLEANUP, FORMAT, Tails, is_dense
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import Place, reason
@@ -83,6 +84,7 @@ class Archive:
         cluster: Cluster,
         settings: Settings,
         *,
+        connecting: Connecting | None = None,
         say: Callable[[str], None] = lambda sentence: None,
         progress: Callable[[Round], None] = lambda done: None,
         at_step: Callable[[Step], None] = lambda step: None,
@@ -90,6 +92,9 @@ class Archive:
         self._spark, self._cluster, self._settings = spark, cluster, settings
         self._say, self._progress, self._at_step = say, progress, at_step
         self._admin = Admin(cluster)
+        bootstrap = ",".join(f"{host}:{port}" for host, port in cluster.bootstrap)
+        # Tasks reach the cluster as the driver does.
+        self._connecting = msgspec.structs.replace(connecting or Connecting(bootstrap), client_id="headrace-archive")
         self._tables: dict[str, TopicTable] = {}
         self._standby = Standby(settings.commit_every_s)
         self._said: set[str] = set()
@@ -266,8 +271,7 @@ class Archive:
     def _write(self, ranges: Sequence[Range]) -> Outcomes:
         if not ranges:
             return {}
-        bootstrap = ",".join(f"{host}:{port}" for host, port in self._cluster.bootstrap)
-        answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], task(bootstrap))
+        answers = self._on_spark([msgspec.msgpack.encode(r) for r in ranges], task(self._connecting))
         outcomes = [msgspec.msgpack.decode(answer, type=Outcome) for answer in answers]
         found: dict[tuple[str, int], list[Outcome]] = {}
         for outcome in sorted(outcomes, key=lambda outcome: outcome.range.start):

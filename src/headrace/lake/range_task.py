@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.client import BrokerUnreachable, Cluster, Reader
 from headrace.client.reader import Fetched
+from headrace.lake.connecting import Connecting
 from headrace.lake.decode import decode
 from headrace.lake.fetching import next_offset
 from headrace.lake.history import OTHER_RECORD, Tail, has_another_record, holes_in, tail_of
@@ -90,21 +91,21 @@ def in_sequence(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return kept
 
 
-def task(bootstrap: str) -> Callable[[bytes], bytes]:
+def task(connecting: Connecting) -> Callable[[bytes], bytes]:
     """What Spark maps over the ranges, which travel as bytes, and so do the outcomes."""
 
     def run(content: bytes) -> bytes:
-        return msgspec.msgpack.encode(archive_range(bootstrap, msgspec.msgpack.decode(content, type=Range)))
+        return msgspec.msgpack.encode(archive_range(connecting, msgspec.msgpack.decode(content, type=Range)))
 
     return run
 
 
-def archive_range(bootstrap: str, wanted: Range) -> Outcome:
+def archive_range(connecting: Connecting, wanted: Range) -> Outcome:
     """Fetches a range, or as much of it as one file takes, and writes the file."""
     writer = RangeWriter(wanted.table, wanted.partition, wanted.start)
     position, fetched_bytes, tail, hole = wanted.start, 0, None, None
     try:
-        with Cluster(bootstrap, client_id="headrace-archive") as cluster:
+        with connecting.cluster() as cluster:
             for fetched, end in fetch_range(cluster, wanted):
                 fetched_bytes += sum(map(len, fetched.batches))
                 if wanted.is_dense and (hole := next(holes_in(fetched, position, end), None)):

@@ -183,7 +183,8 @@ class TopicTable:
                 break
         else:
             raise StaleArchive(f"The table in {self.place} changes too often to commit to it.")
-        self.refresh()
+        self._delta.update_incremental()
+        self._look()
         if self.version % SHORTEN_EVERY == 0:
             shorten_log(self.place, self.version)
 
