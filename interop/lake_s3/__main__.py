@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from tests.lake.made_table import IDENTITY, fill
 
 from headrace.client import Admin, Cluster, Producer
 from headrace.cold_log import ColdPartition
+from headrace.lake.catalogue import open_or_create
 from headrace.lake.cold import open_cold_log
+from headrace.lake.place import place_of
 from headrace.wire.records import decode_batch
 from interop.clients import LAKE_S3
 from interop.lake_s3.server import BUCKET, KEY, SECRET, s3_server, without_conditions
@@ -47,6 +50,7 @@ class InBucket:
             "wrong credentials: one sentence": self.wrong_credentials,
             "a topic that was made again has a table of its own": self.made_again,
             "cold records are read from the bucket": self.cold,
+            "compact, expire and vacuum": self.upkeep,
             "a store without conditional puts is refused": self.unsafe,
         }
 
@@ -105,6 +109,20 @@ class InBucket:
 
     def _old_rows(self) -> list[int]:
         return [p["rows"] for p in self._status() if p["hot_end"] is None]
+
+    def upkeep(self) -> None:
+        lake = f"s3://{BUCKET}/upkeep"
+        options = {name.lower(): value for name, value in self._environment.items()}
+        fill(open_or_create(place_of(lake, options), IDENTITY, {}), 12, rows_each=10)
+        (merged,) = json.loads(self._headrace("lake", "compact", "--lake", lake, "--json"))
+        expect("files", (merged["merged"], merged["into"]), (12, 1))
+        fill(open_or_create(place_of(lake, options), IDENTITY, {}), 2, rows_each=10)
+        (gone,) = json.loads(self._headrace("lake", "expire", "--lake", lake, "--before", "125", "--json"))
+        expect("expired rows", (gone["rows"], gone["start"]), (120, 120))
+        said = self._headrace("lake", "vacuum", "--lake", lake)
+        expect("files that are too young", said, f"{IDENTITY.topic}: 0 files deleted\n")
+        proof = json.loads(self._headrace("lake", "verify", "--lake", lake, "--offline", "--json"))
+        expect("proved", (proof["rows"], proof["findings"]), (20, []))
 
     def unsafe(self) -> None:
         with without_conditions(self._port) as port:
