@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 help:
 	@echo "make run       serve a broker on $(HOST):$(PORT) (PORT=, DATA=, ARGS='--durability always')"
 	@echo "make test      lint, types, import contracts and tests"
-	@echo "make demo      the whole story in three minutes, ending in numbers that agree"
+	@echo "make demo      the whole story, ending in numbers that agree"
 	@echo "make setup     install everything into $(VENV)"
 	@echo "make lint      format and lint checks"
 	@echo "make faults    the longer runs of kills and restarts"

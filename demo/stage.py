@@ -43,7 +43,7 @@ class Stage:
         """A step; what is said inside is shown below its title, and at the end how long it took."""
         self._step += 1
         began = time.perf_counter()
-        with self._console.status(f"[bold]{title}[/] ..."):
+        with self._console.status("[dim]at work[/]"):
             self._console.print(f"[bold cyan]{self._step}[/]  [bold]{title}[/]")
             yield
         self._console.print(f"   [dim]{time.perf_counter() - began:.1f} s[/]\n")
