@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from headrace.client import Cluster
 from headrace.client.admin import TopicInfo
 from headrace.lake.archive import Archive, Settings
+from headrace.lake.compaction import FAN_IN
 from headrace.lake.place import place_of
 from headrace.lake.plan import plan_partition
 from headrace.lake.table import FileAway, TableRefused, TopicTable
@@ -104,6 +105,16 @@ def test_a_partition_that_is_far_behind_is_written_by_several_tasks(
     table = TopicTable(place_of(table_of(tmp_path, orders.name)))
     assert len(table.coverage[0].files) > table.version
     assert not table.coverage[0].missing()
+    assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
+    assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
+
+
+def test_files_stay_few_however_often_it_commits(spark: SparkSession, orders: Topic, tmp_path: Path) -> None:
+    for n in range(FAN_IN + 2):
+        orders.send(values(10, 10 * n))
+        archive_once(spark, orders.address, tmp_path, orders.name)
+    table = TopicTable(place_of(table_of(tmp_path, orders.name)))
+    assert [file.rows for file in table.coverage[0].files] == [10 * FAN_IN, 10, 10]
     assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
     assert rows_of(table_of(tmp_path, orders.name)) == records_of(orders.address, orders.name)
 
