@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from tests.tiered import TieredTopic
 
 from bench import latency
@@ -141,20 +142,16 @@ def _archive_in_small_files(system: Headrace, lake: Path, topic: TieredTopic, re
         table = open_or_create(place_of(lake), Identity(cluster_id, topic.name, topic.id), {0: 0})
         wanted = Range(topic.name, topic.id, 0, 0, records, table.place, 1 << 62)
         rows = [part for fetched, _ in fetch_range(cluster, wanted) for part in decoded(fetched, wanted)]
-    each, waiting, written = records // files, 0, list[Written]()
-    writer = RangeWriter(table.place, 0, 0)
-    for part in rows:
-        for at in range(part.num_rows):
-            writer.add(part.slice(at, 1))
-            waiting += 1
-            if waiting % each == 0:
-                written.append(writer.finish(waiting))
-                writer = RangeWriter(table.place, 0, waiting)
-            if len(written) == _FILES_A_COMMIT:
-                table.commit(written)
-                written = []
-    if written:
-        table.commit(written)
+    each, written = records // files, list[Written]()
+    whole = pa.Table.from_batches(rows).combine_chunks()
+    for start in range(0, records, each):
+        writer = RangeWriter(table.place, 0, start)
+        for batch in whole.slice(start, each).to_batches():
+            writer.add(batch)
+        written.append(writer.finish(start + each))
+        if len(written) == _FILES_A_COMMIT or start + each == records:
+            table.commit(written)
+            written = []
 
 
 # -- Others -----------------------------------------------------------------------------------------------------
