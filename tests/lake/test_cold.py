@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from headrace.cold_log import ColdAway, ColdPartition, Held
+from headrace.lake.cold_files import ColdFiles
+from headrace.lake.cold_pieces import Pieces
 from tests.broker_process import BrokerProcess
 from tests.lake.cold_topic import EVERYTHING, ColdTopic, OpenCold, read_all, timestamp_types
 
@@ -140,3 +143,18 @@ async def test_consumers_at_several_places_read_at_once(made: ColdTopic, open_co
     found = await asyncio.gather(*(read_all(cold, made.partition, start, 3_000, 5_000) for start in starts))
     for start, records in zip(starts, found, strict=True):
         assert records == hot[start:]
+
+
+async def test_pieces_are_kept_within_their_bound_and_made_once(made: ColdTopic) -> None:
+    made.send([bytes(1_000)] * 40)
+    table = made.archive(10, 20, 30, 40)
+    files = ColdFiles()
+    opened = [files.open(table.place, file) for file in table.coverage[0].files]
+    with ThreadPoolExecutor(2) as executor:
+        pieces = Pieces(executor, kept_bytes=25_000)
+        both = await asyncio.gather(*(pieces.get(opened[0], opened[0].groups[0], EVERYTHING) for _ in range(2)))
+        assert both[0] is both[1]
+        for file in opened:
+            await pieces.get(file, file.groups[0], EVERYTHING)
+            assert pieces.size_bytes <= 25_000
+        assert await pieces.get(opened[0], opened[0].groups[0], EVERYTHING) is not both[0]
