@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace.lake.compaction import compact_table
+from headrace.client import Admin, Cluster, Producer, Reader
+from headrace.client.admin import EARLIEST
+from headrace.lake.compaction import FAN_IN, compact_table
 from headrace.lake.log_upkeep import CHECKPOINT_EVERY, ENTRIES_KEPT, SHORTEN_EVERY
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import place_of
 from headrace.lake.table import TopicTable
+from headrace.lake.tidying import VACUUM_EVERY_S, Tidying
 from headrace.lake.upkeep import Before, expire, vacuum
 from headrace.lake.verify import verify_lake
+from tests.broker_process import BrokerProcess
 from tests.lake.conftest import Topic
 from tests.lake.local_archive import archive_locally
 from tests.lake.made_table import FIRST_MS, fill, make_table, written
@@ -73,6 +77,29 @@ def test_the_table_of_a_topic_that_is_not_tiered_outlives_what_the_broker_delete
     assert verify_lake(place_of(tmp_path), orders.cluster).findings == []
 
 
+def test_a_tiered_topic_loses_what_lies_below_its_log_start_and_never_more(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data", lake=tmp_path / "lake")
+    broker.start()
+    try:
+        with Cluster(broker.address) as cluster:
+            Admin(cluster).create_topic("orders", 1, {"remote.storage.enable": "true"})
+            for _ in range(4):
+                with Producer(cluster) as producer:
+                    for n in range(10):
+                        producer.send("orders", b"%d" % n)
+                table = archive_locally(broker.address, tmp_path / "lake", "orders")
+            assert expire(table, cluster, Before(offset=1 << 60), dry_run=False) == []
+            Admin(cluster).delete_records({("orders", 0): 25})
+            (gone,) = expire(table, cluster, None, dry_run=False)
+            assert (gone.rows, gone.start) == (20, 20)
+            assert expire(table, cluster, Before(offset=1 << 60), dry_run=False) == []
+            assert verify_lake(place_of(tmp_path / "lake"), cluster).findings == []
+            read = [record.offset for _, _, record in Reader(cluster).read({("orders", 0): EARLIEST})]
+            assert read == list(range(25, 40))
+    finally:
+        broker.end()
+
+
 def test_vacuum_deletes_what_was_replaced_or_never_committed_and_old(tmp_path: Path) -> None:
     table = make_table(tmp_path)
     fill(table, 4)
@@ -88,6 +115,35 @@ def test_vacuum_deletes_what_was_replaced_or_never_committed_and_old(tmp_path: P
     # What was replaced a moment ago may still be read.
     assert len([*(tmp_path / "orders" / "p0").iterdir()]) == 5
     assert verify_lake(place_of(tmp_path), None).findings == []
+
+
+def test_the_archive_looks_after_its_tables_now_and_then(orders: Topic, tmp_path: Path) -> None:
+    now, said = 0.0, list[str]()
+    tidying = Tidying(
+        orders.cluster,
+        lambda tasks, run: [run(task) for task in tasks],
+        lambda about, sentence: said.append(sentence),
+        clock=lambda: now,
+    )
+    table = make_table(tmp_path)
+    fill(table, FAN_IN)
+    orphans = [written(table.place, 0, 900, 910).file.path for _ in range(2)]
+    long_ago = time.time() - 49 * HOUR_S
+    for number, orphan in enumerate(orphans):
+        os.utime(tmp_path / "orders" / orphan, (long_ago, long_ago))
+        tidying.round([table])
+        assert (tmp_path / "orders" / orphan).exists() == bool(number)
+    now = VACUUM_EVERY_S
+    tidying.round([table])
+    assert not (tmp_path / "orders" / orphans[1]).exists()
+    assert [file.rows for file in table.coverage[0].files] == [10 * FAN_IN]
+    assert said == []
+    (tmp_path / "orders" / table.coverage[0].files[0].path).unlink()
+    fill(table, FAN_IN)
+    (tmp_path / "orders" / table.coverage[0].files[1].path).unlink()
+    tidying.round([table])
+    assert len(said) == 1
+    assert said[0].startswith("the table of orders is not looked after: ")
 
 
 def test_vacuum_of_less_than_a_day_is_refused(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Archive:
         self._said: set[str] = set()
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition, by topic and partition; it is looked at again in each round."""
-        self._tidying = Tidying(self._on_spark, self._say_once)
+        self._tidying = Tidying(cluster, self._on_spark, self._say_once)
         self.typing = Typing(settings.lake, on_tasks=self._on_spark, say=lambda said: self._say_once(said, said))
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
@@ -162,8 +162,9 @@ class Archive:
                 self._commit(self._tables[topic], [plan for plan in plans if plan.topic == topic], outcomes, done)
         done.lag = self._lag_of(latest)
         tables = [self._tables[topic.name] for topic in topics if topic.name in self._tables]
-        self._tidying.round([self._tables[name] for name in sorted({plan.topic for plan in plans})])
-        done.typed = self._type([t for t in tables if ends is not None or not self._stands_by(t)])
+        ours = [table for table in tables if ends is not None or not self._stands_by(table)]
+        self._tidying.round(ours)
+        done.typed = self._type(ours)
         return done
 
     def _type(self, tables: Sequence[TopicTable]) -> TypedRound:
