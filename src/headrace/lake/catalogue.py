@@ -21,7 +21,7 @@ from headrace.lake.log_upkeep import CHECKPOINT_EVERY
 from headrace.lake.place import Place
 from headrace.lake.rows import TABLE_SCHEMA
 from headrace.lake.store_check import check_store
-from headrace.lake.table import CLUSTER, STARTS, TOPIC, TOPIC_ID, Identity, TableRefused, TopicTable
+from headrace.lake.table import CLUSTER, STARTS, TOPIC, TOPIC_ID, Identity, NoTable, TableRefused, TopicTable
 
 UPKEEP = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
@@ -36,7 +36,7 @@ UPKEEP = {
 def find_table(lake: Place, identity: Identity) -> TopicTable | None:
     """The topic's table, if it has one."""
     for place in _places(lake, identity):
-        if place.has_table() and (table := TopicTable(place)).identity == identity:
+        if (table := _open(place)) is not None and table.identity == identity:
             return table
     return None
 
@@ -53,8 +53,8 @@ def open_or_create(lake: Place, identity: Identity, starts: Mapping[int, int]) -
     if (found := find_table(lake, identity)) is not None:
         return found
     place, with_id = _places(lake, identity)
-    if place.has_table():
-        former = TopicTable(place).identity
+    if (there := _open(place)) is not None:
+        former = there.identity
         if (former.cluster_id, former.topic) != (identity.cluster_id, identity.topic):
             raise TableRefused(
                 f"{place} holds topic {former.topic} of cluster {former.cluster_id}, not {identity.topic} of "
@@ -73,8 +73,16 @@ def tables_in(lake: Place, topics: Sequence[str] = ()) -> list[TopicTable]:
     """The tables of a lake; if topics are named, the table of each, not those of topics that had its name before."""
     folders = [folder for folder in lake.folders() if not is_derived(folder)]
     if not topics:
-        return [TopicTable(lake / folder) for folder in folders if (lake / folder).has_table()]
+        return [table for folder in folders if (table := _open(lake / folder)) is not None]
     return [_newest(lake, topic, [folder for folder in folders if is_folder_of(folder, topic)]) for topic in topics]
+
+
+def _open(place: Place) -> TopicTable | None:
+    """The table in a folder; None too while it is just being made: then there is a log without an entry."""
+    if place.has_table():
+        with contextlib.suppress(NoTable):
+            return TopicTable(place)
+    return None
 
 
 def _places(lake: Place, identity: Identity) -> tuple[Place, Place]:
@@ -83,9 +91,9 @@ def _places(lake: Place, identity: Identity) -> tuple[Place, Place]:
 
 
 def _newest(lake: Place, topic: str, folders: Sequence[str]) -> TopicTable:
-    tables = [TopicTable(lake / folder) for folder in folders if (lake / folder).has_table()]
+    tables = [table for folder in folders if (table := _open(lake / folder)) is not None]
     if not tables:
-        raise TableRefused(f"There is no Delta table in {lake / folder_of(topic)}.")
+        raise NoTable(f"There is no Delta table in {lake / folder_of(topic)}.")
     return max(tables, key=lambda table: table.created_ms)
 
 

@@ -36,6 +36,10 @@ class TableRefused(ValueError):
     """This table must not be written to, or cannot be read, and what to do about it."""
 
 
+class NoTable(TableRefused):
+    """There is none, or none yet."""
+
+
 class StaleArchive(Exception):
     """Somebody else has committed since this one looked: what was planned is void."""
 
@@ -78,7 +82,7 @@ class TopicTable:
         try:
             self._delta = place.delta()
         except TableNotFoundError:
-            raise TableRefused(f"There is no Delta table in {place}.") from None
+            raise NoTable(f"There is no Delta table in {place}.") from None
         self.identity, self._starts = read_identity(place, self._delta)
         self.coverage: dict[int, Coverage] = {}
         self.foreign: list[str] = []
