@@ -226,3 +226,34 @@ async def test_a_stream_that_vanished_leaves_the_cold_part_readable(
     assert_dense(found[:-1])
     assert len(found) == 13
     assert found[-1].value == b"after the loss"
+
+
+async def test_a_reader_before_an_end_that_has_no_records_gets_those_that_come(
+    cold: ColdCopy, valkey: Valkey, tiered: Partition, open_tiered: OpenTiered
+) -> None:
+    archive(cold, valkey, tiered, 6)
+    await tiering.enforce(tiered, LOCAL_NOTHING)
+    valkey.ask("DEL", tiered.keys.log)
+    again = await same_partition(await open_tiered(), tiered)
+    reads = again.store.cold_reads
+    reading = reads.open(again, 15, 300)
+    woken = asyncio.Event()
+    reading.watch(woken.set)
+    await asyncio.wait_for(woken.wait(), 10)
+    assert not reading.is_ready
+    await produce(again, b"after the loss")
+    found = await read_all(again, 15)
+    assert [record.value for record in found] == [b"after the loss"]
+
+
+async def test_there_is_an_end_to_how_much_is_read_at_once(valkey: Valkey, cold: ColdCopy, tiered: Partition) -> None:
+    archive(cold, valkey, tiered, 6)
+    await tiering.enforce(tiered, LOCAL_NOTHING)
+    cold.may_answer.clear()
+    reads = tiered.store.cold_reads
+    opened = [reads.open(tiered, offset, 300) for offset in range(-600, 12)]
+    await until(lambda: cold.reads == 8)
+    assert sum(reads.find(tiered, reading.offset) is reading for reading in opened) == 512
+    cold.may_answer.set()
+    await until(lambda: all(reading.is_ready for reading in opened[:512]))
+    assert cold.reads == 512

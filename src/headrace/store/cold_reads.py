@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
+_MOST_UNDER_WAY = 512
 _MOST_BYTES = 8 << 20
 """Of one reading."""
 _PARKED_BYTES = 64 << 20
@@ -74,12 +75,19 @@ class ColdReads:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def find(self, partition: AnyPartition, offset: int) -> Reading | None:
+        """The reading from an offset on, if there is one."""
+        return self._readings.get((partition.topic.uuid, partition.number, offset))
+
     def open(self, partition: AnyPartition, offset: int, max_bytes: int) -> Reading:
-        """The reading from an offset on, begun now if there is none."""
-        key = (partition.topic.uuid, partition.number, offset)
-        if (known := self._readings.get(key)) is not None:
+        """The reading from an offset on, begun now if there is none; one that nothing comes of if too many are."""
+        if (known := self.find(partition, offset)) is not None:
             return known
-        reading = self._readings[key] = Reading(offset)
+        reading = Reading(offset)
+        if len(self._tasks) >= _MOST_UNDER_WAY:
+            return reading
+        key = (partition.topic.uuid, partition.number, offset)
+        self._readings[key] = reading
         work = self._run(key, reading, partition, max(1, min(max_bytes, _MOST_BYTES)))
         task = asyncio.create_task(work, name=f"read cold {partition!r}")
         self._tasks.add(task)
@@ -105,17 +113,21 @@ class ColdReads:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, key: Key, reading: Reading, partition: AnyPartition, max_bytes: int) -> None:
+        loop = asyncio.get_running_loop()
         try:
             async with self._slots:
-                reading.entries = await self._read(partition, reading.offset, max_bytes)
-            reading.size_bytes = sum(map(len, reading.entries))
+                entries = await self._read(partition, reading.offset, max_bytes)
+            if not entries:
+                loop.call_later(_PAUSE_S, self._drop, key, reading)  # there may be some then
+                return
+            reading.entries, reading.size_bytes = entries, sum(map(len, entries))
             self._park(reading)
         except KafkaError as error:
             reading.error = error
         except Exception:
             log.exception("reading cold records failed", extra={"partition": repr(partition)})
             reading.error = ColdAway("reading cold records failed; the broker's log says why")
-        asyncio.get_running_loop().call_later(_PARKED_S, self._drop, key, reading)
+        loop.call_later(_PARKED_S, self._drop, key, reading)
         reading.tell_watchers()
 
     async def _read(self, partition: AnyPartition, offset: int, max_bytes: int) -> list[Buffer]:

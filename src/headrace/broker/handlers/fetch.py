@@ -24,6 +24,8 @@ from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, F
 
 _IDS_SINCE = 13
 _SESSIONS_SINCE = 7
+_COLD_AT_ONCE = 16
+"""Partitions of one request whose cold records are read at a time; the others have their turn in later ones."""
 
 Result = tuple[Wanted, PartitionData, int]
 """What was wanted, what it got, and how many bytes of records that is."""
@@ -126,10 +128,13 @@ class _Fetch:
     def _take_cold(self, partition: AnyPartition, wanted: Wanted, limit: int, first: bool) -> Taken:
         """What is there of cold records; what is not is under way after this."""
         cold_reads = self._broker.store.cold_reads
-        reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
-        if reading.is_ready:
+        reading = cold_reads.find(partition, wanted.fetch_offset)
+        if reading is None and len(self._readings) < _COLD_AT_ONCE:
+            reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
+        if reading is not None and reading.is_ready:
             return cold_reads.take(partition, reading, limit, first)
-        self._readings.append(reading)
+        if reading is not None:
+            self._readings.append(reading)
         return Taken([], 0)
 
     async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Result | None]) -> None:
