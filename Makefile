@@ -58,7 +58,7 @@ contracts: $(VENV)/.everything
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.everything
-	$(BIN)/python -m pytest -n 2 -m "not faults"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not faults"
 
 faults: $(VENV)/.everything
 	$(BIN)/python -m pytest -m faults

@@ -7,24 +7,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.broker_process import BrokerProcess, RedisProcess
 
 StartBroker = Callable[..., BrokerProcess]
 StartRedis = Callable[..., RedisProcess]
-
-
-class OneSparkSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Hands out tests one by one, but all of the lake to one worker: a session of Spark takes long to start."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "lake" if nodeid.startswith("tests/lake/") else nodeid
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSparkSession:
-    """The order in which workers get tests."""
-    return OneSparkSession(config, log)
 
 
 NO_RETENTION = {"retention_check_interval_ms": 86_400_000}

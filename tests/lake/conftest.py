@@ -1,7 +1,8 @@
 """One Spark session for all tests of the lake that need Spark, and topics to read.
 
-All tests of the lake run in one xdist worker, so the session is started once. Without a Java that Spark runs on they
-are taken out and test_java.py fails with one sentence, so that nobody takes a run without them for a complete one.
+Those that use it run in one xdist worker (`--dist loadgroup`), so the session is started once. Without a Java that Spark
+runs on they are taken out and test_java.py fails with one sentence, so that nobody takes a run without them for a
+complete one.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ def needs_spark(item: pytest.Item) -> bool:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Gives what needs Spark the time that it takes."""
+    """Gives what needs Spark the time that it takes, and the shared session one worker."""
     if needs_spark(item):
         item.add_marker(pytest.mark.timeout(START_TIMEOUT_S))
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
