@@ -1,6 +1,6 @@
 """One Spark session for all tests of the lake that need Spark, and topics to read.
 
-Those that use it run in one xdist worker (`--dist loadgroup`), so the session is started once. Without a Java that Spark
+Those that use it run in one xdist worker (`--dist loadgroup`), so the session starts once. Without a Java that Spark
 runs on they are taken out and test_java.py fails with one sentence, so that nobody takes a run without them for a
 complete one.
 """
