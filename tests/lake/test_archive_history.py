@@ -8,9 +8,13 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
+from headrace.lake.connecting import Connecting
+from headrace.lake.history import Tail
 from headrace.lake.place import place_of
+from headrace.lake.range_task import Range, archive_range, of_one_history
 from headrace.lake.table import TopicTable
 from headrace.lake.verify import verify_lake
 from tests.broker_process import RedisProcess
@@ -114,3 +118,37 @@ def test_what_the_store_lost_and_the_broker_knows_of_is_a_recorded_gap(
     # The table also has what was archived in time: that the topic lost it is no fault of the table's.
     proof = verify_lake(place_of(lake), orders.cluster)
     assert (proof.rows, proof.findings) == (len(expected), [])
+
+
+def test_pieces_of_a_range_are_of_one_history_or_not_committed(orders: Topic, tmp_path: Path) -> None:
+    """A store that goes back while the pieces are fetched, one after the other, exchanges what lies between them."""
+    orders.send(values("some", 30))
+    topic_id, place = orders.admin.describe_topic(orders.name).topic_id, place_of(tmp_path)
+    pieces = [
+        archive_range(Connecting(orders.address), Range(orders.name, topic_id, 0, start, start + 10, place, 1 << 20))
+        for start in (0, 10, 20)
+    ]
+    assert of_one_history(orders.cluster, pieces) == pieces
+    exchanged = msgspec.structs.replace(pieces[1], tail=Tail(19, pieces[0].tail.digest if pieces[0].tail else ""))
+    assert of_one_history(orders.cluster, [pieces[0], exchanged, pieces[2]]) == pieces[:1]
+    # Of the last piece nothing follows: the next round looks at its end.
+    assert of_one_history(orders.cluster, [pieces[0], exchanged]) == [pieces[0], exchanged]
+
+
+def test_a_last_file_that_cannot_be_read_stops_its_partition_alone(
+    spark: SparkSession, orders: Topic, tmp_path: Path
+) -> None:
+    table = table_of(tmp_path, orders.name)
+    for partition in (0, 1):
+        orders.send(values("old", 10), partition=partition)
+    archive_once(spark, orders.address, tmp_path, orders.name)
+    for partition in (0, 1):
+        orders.send(values("new", 10), partition=partition)
+    (file,) = table.glob("p0/*.parquet")
+    file.rename(tmp_path / "away")
+    archive, said = archive_once(spark, orders.address, tmp_path, orders.name)
+    assert list(archive.troubles) == [(orders.name, 0)]
+    assert "the last file of its table cannot be read" in said[0]
+    (tmp_path / "away").rename(file)
+    archive_once(spark, orders.address, tmp_path, orders.name)
+    assert rows_of(table) == records_of(orders.address, orders.name)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
@@ -25,7 +26,7 @@ from headrace.lake.history import CLEANUP, FORMAT, Tails, is_dense
 from headrace.lake.parquet_file import write_gap
 from headrace.lake.place import Place, reason
 from headrace.lake.plan import Plan, plan_partition
-from headrace.lake.range_task import Outcome, Range, in_sequence, split, task
+from headrace.lake.range_task import Outcome, Range, in_sequence, of_one_history, split, task
 from headrace.lake.standby import Standby
 from headrace.lake.table import Identity, StaleArchive, TopicTable, Written
 from headrace.lake.tidying import Tidying
@@ -262,8 +263,12 @@ class Archive:
 
     def _pieces(self, p: Plan, most_bytes: int, tasks: int) -> list[Range]:
         """The ranges of a plan: one, or several that follow each other while there are tasks to spare."""
-        table = self._tables[p.topic]
-        tail, dense = self._tails.of(table, p.partition), self._dense[p.topic]
+        table, dense = self._tables[p.topic], self._dense[p.topic]
+        try:
+            tail = self._tails.of(table, p.partition)
+        except (OSError, pa.ArrowException) as error:
+            self._stop(p.topic, p.partition, f"the last file of its table cannot be read: {reason(error)}")
+            return []
         whole = Range(p.topic, p.topic_id, p.partition, p.start, p.end, table.place, most_bytes, tail, dense)
         return split(whole, self._offset_bytes.get(p.topic), tasks, _LEAST_TASK_BYTES)
 
@@ -277,7 +282,7 @@ class Archive:
         found: dict[tuple[str, int], list[Outcome]] = {}
         for outcome in sorted(outcomes, key=lambda outcome: outcome.range.start):
             found.setdefault((outcome.range.topic, outcome.range.partition), []).append(outcome)
-        return {partition: in_sequence(of_one) for partition, of_one in found.items()}
+        return {at: of_one_history(self._cluster, in_sequence(of_one)) for at, of_one in found.items()}
 
     def _on_spark(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
         # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.

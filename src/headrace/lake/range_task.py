@@ -91,6 +91,18 @@ def in_sequence(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return kept
 
 
+def of_one_history(cluster: Cluster, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes of pieces up to the first whose last record the topic has exchanged since it was fetched.
+
+    Its store went back meanwhile, and what was fetched behind that record may be of another history than the record.
+    """
+    for at, outcome in enumerate(outcomes[:-1]):
+        wanted, tail = outcome.range, outcome.tail
+        if tail is not None and has_another_record(cluster, wanted.topic, wanted.partition, tail):
+            return list(outcomes[:at])
+    return list(outcomes)
+
+
 def task(connecting: Connecting) -> Callable[[bytes], bytes]:
     """What Spark maps over the ranges, which travel as bytes, and so do the outcomes."""
 
