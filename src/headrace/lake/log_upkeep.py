@@ -1,4 +1,4 @@
-"""Keeps a table's Delta log short, so that the ten thousandth commit costs what the first one did.
+"""Keeps a table's Delta log short, so that the cost of a commit levels off however many there were.
 
 Each commit lists the log and reads it from the last checkpoint on. Checkpoints every few commits bound the reading; the
 listing is bounded by deleting entries that lie far behind. Delta's own clean-up goes by time, which bounds nothing for

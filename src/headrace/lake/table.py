@@ -87,6 +87,7 @@ class TopicTable:
         self.coverage: dict[int, Coverage] = {}
         self.foreign: list[str] = []
         self._known: dict[str, RangeFile | None] = {}
+        self._noted: tuple[int, dict[int, Note]] | None = None
         self._look()
 
     @property
@@ -143,7 +144,9 @@ class TopicTable:
 
     def notes(self) -> dict[int, Note]:
         """What the newest commit of ours says about each partition."""
-        return newest_notes(self._delta)
+        if self._noted is None or self._noted[0] != self.version:
+            self._noted = (self.version, newest_notes(self._delta))
+        return self._noted[1]
 
     # Writing
 
@@ -176,8 +179,9 @@ class TopicTable:
         for _ in range(_TRIES):
             self.refresh()
             after = result()
+            seen, notes = self.version, self.notes() | {number: note_of(files) for number, files in after.items()}
             properties = CommitProperties(
-                custom_metadata=in_commit(self.notes() | {number: note_of(files) for number, files in after.items()}),
+                custom_metadata=in_commit(notes),
                 app_transactions=[
                     Transaction(self.identity.transaction(number), files.end) for number, files in after.items()
                 ],
@@ -189,6 +193,8 @@ class TopicTable:
             raise StaleArchive(f"The table in {self.place} changes too often to commit to it.")
         self._delta.update_incremental()
         self._look()
+        if self.version == seen + 1:
+            self._noted = (self.version, notes)
         if self.version % SHORTEN_EVERY == 0:
             shorten_log(self.place, self.version)
 
