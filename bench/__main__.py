@@ -52,14 +52,23 @@ def main() -> None:
         parser.error(f"no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})")
     report = Report(facts=machine())
     wanted = chosen.parts or [name for name, part in PARTS.items() if part.in_quick or not chosen.quick]
-    failed = [part for part in wanted if not _measured(part, report, quick=chosen.quick)]
+    out = chosen.out or (HERE if not chosen.parts and not chosen.quick else None)
+    failed: list[str] = []
+    for part in wanted:
+        if not _measured(part, report, quick=chosen.quick):
+            failed.append(part)
+        if out:
+            _write(report, out)
     print(f"\n{markdown(report)}")
-    is_full = not chosen.parts and not chosen.quick
-    if out := chosen.out or (HERE if is_full else None):
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.md").write_text(markdown(report, draw(report, out)))
+    if out:
         print(f"written: {out / 'report.md'}")
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def _write(report: Report, out: Path) -> None:
+    """Writes the report after each part: a run that is broken off leaves what it found."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.md").write_text(markdown(report, draw(report, out)))
 
 
 def _measured(part: str, report: Report, *, quick: bool) -> bool:
