@@ -55,10 +55,15 @@ def main() -> None:
     out = chosen.out or (HERE if not chosen.parts and not chosen.quick else None)
     failed: list[str] = []
     for part in wanted:
-        if not _measured(part, report, quick=chosen.quick):
-            failed.append(part)
-        if out:
-            _write(report, out)
+        try:
+            if not _measured(part, report, quick=chosen.quick):
+                failed.append(part)
+        except KeyboardInterrupt:
+            report.leave_out(part, "it was broken off; what it had found by then is below")
+            break
+        finally:
+            if out:
+                _write(report, out)
     print(f"\n{markdown(report)}")
     if out:
         print(f"written: {out / 'report.md'}")
@@ -66,7 +71,7 @@ def main() -> None:
 
 
 def _write(report: Report, out: Path) -> None:
-    """Writes the report after each part: a run that is broken off leaves what it found."""
+    """Writes the report as it is by now: a run that is broken off leaves what it found."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(markdown(report, draw(report, out)))
 
