@@ -21,6 +21,7 @@ import hiredis
 from headrace.store.data_directory import CannotStart, DataDirectory, ServerRecord
 from headrace.store.embedded_control import ControlLine, knock
 from headrace.store.embedded_options import (
+    ALLOCATOR,
     Durability,
     command_line,
     find_binary,
@@ -207,6 +208,7 @@ class EmbeddedValkey:
                 process = subprocess.Popen(
                     command_line(self._binary, self.socket_path, directory.valkey_log, options),
                     cwd=directory.valkey,
+                    env=ALLOCATOR | os.environ,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
