@@ -5,8 +5,9 @@ waits in a long poll cannot pile up more work. Produce requests alone overlap wi
 the partitions' queues, and producers rely on pipelining.
 
 Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
-buffer, which grows with what has arrived, so a length alone costs no memory. Reading pauses while the budget of bytes
-is spent, the pipeline is full, or the client does not read its answers.
+buffer, one of those that are kept for that (`frame_buffers`) or one that grows with what has arrived, so a length alone
+costs no memory. Reading pauses while the budget of bytes is spent, the pipeline is full, or the client does not read
+its answers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.broker.dispatch import CloseConnection
 from headrace.broker.flow import AnswerRoom
+from headrace.broker.frame_buffers import Frame
 from headrace.broker.refused_batches import RefusedBatches
 from headrace.wire.apis import FETCH, PRODUCE
 from headrace.wire.codec import DecodeError, Pieces
@@ -69,10 +71,10 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._head = b""
-        self._frame: bytearray | None = None
+        self._frame: Frame | None = None
         self._frame_bytes = 0
         self._filled = 0
-        self._backlog: deque[tuple[RequestHeader, bytearray]] = deque()
+        self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
         self._slots: deque[_Slot] = deque()
         self._pauses: set[str] = set()
         self._unsent_bytes = 0
@@ -102,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         budget = self._server.budget
         if self._frame is not None:
             budget.give(len(self._frame))
+            self._server.frame_buffers.give(self._frame)
             self._frame = None
         budget.forget(self)
         self._count_unsent(0)
@@ -181,7 +184,9 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, size: int, data: memoryview) -> None:
         self._frame_bytes = size
         self._filled = len(data)
-        self._frame = bytearray(min(size, max(_FIRST_ALLOCATION_BYTES, 2 * len(data))))
+        self._frame = self._server.frame_buffers.take(size) or bytearray(
+            min(size, max(_FIRST_ALLOCATION_BYTES, 2 * len(data)))
+        )
         self._frame[: len(data)] = data
         self._server.budget.take(len(self._frame))
 
@@ -210,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             self._grow_or_finish()
 
-    def _whole(self, frame: bytearray) -> None:
+    def _whole(self, frame: Frame) -> None:
         self._server.budget.frame_is_whole(self, len(frame))
         try:
             self._backlog.append((read_request_header(frame), frame))
@@ -236,12 +241,12 @@ class Connection(asyncio.BufferedProtocol):
     def _all_produce(self, header: RequestHeader) -> bool:
         return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
 
-    def _start(self, header: RequestHeader, frame: bytearray) -> None:
+    def _start(self, header: RequestHeader, frame: Frame) -> None:
         slot = _Slot(header, len(frame))
         self._slots.append(slot)
         slot.task = self._server.loop.create_task(self._answer(slot, frame))
 
-    async def _answer(self, slot: _Slot, frame: bytearray) -> None:
+    async def _answer(self, slot: _Slot, frame: Frame) -> None:
         slot.started = True
         try:
             if self._transport is None and slot.header.api_key == FETCH:
@@ -261,6 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             slot.done = True
             self._server.budget.request_done(slot.size_bytes)
+            self._server.frame_buffers.give(frame)
             self._flush()
             self._advance()
 
@@ -356,6 +362,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_backlog(self) -> None:
         for _, frame in self._backlog:
             self._server.budget.request_done(len(frame))
+            self._server.frame_buffers.give(frame)
         self._backlog.clear()
 
     def close_idle(self) -> None:

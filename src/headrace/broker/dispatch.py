@@ -18,7 +18,7 @@ from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from headrace.wire.schema import Payload
+from headrace.wire.schema import Buffer, Payload
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -62,7 +62,7 @@ class Dispatch:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    async def answer(self, header: RequestHeader, frame: bytearray, connection: Connection) -> Pieces | None:
+    async def answer(self, header: RequestHeader, frame: Buffer, connection: Connection) -> Pieces | None:
         """The answer as buffers; None if there is none to send."""
         key, version = header.api_key, header.api_version
         api = APIS.get(key)

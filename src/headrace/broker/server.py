@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.connection import Connection
 from headrace.broker.dispatch import Dispatch
 from headrace.broker.flow import AnswerRoom, ByteBudget
+from headrace.broker.frame_buffers import FrameBuffers
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -36,6 +37,7 @@ class Server:
         self.budget = ByteBudget(self.options.request_budget_bytes)
         self.answer_room = AnswerRoom(self.options.request_budget_bytes)
         self.dispatch = Dispatch(broker)
+        self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
         self.is_stopping = False
         self.failures = 0
