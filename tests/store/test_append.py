@@ -30,8 +30,17 @@ async def test_each_batch_carries_its_offset_and_the_leader_epoch(valkey: Valkey
     assert [(record.offset, record.leader_epoch) for record in stored(valkey, partition)] == [(n, 0) for n in range(6)]
 
 
-async def test_what_arrives_during_an_append_is_joined_in_order(valkey: Valkey, partition: Partition) -> None:
-    appended = await asyncio.gather(*(produce(partition, b"%d" % n) for n in range(100)))
+async def test_what_arrives_in_one_turn_or_during_an_append_is_joined_in_order(
+    valkey: Valkey, partition: Partition
+) -> None:
+    valkey.pause()
+    in_one_turn = [produce(partition, b"%d" % n) for n in range(30)]
+    await asyncio.sleep(0)
+    during_the_append = [produce(partition, b"%d" % n) for n in range(30, 60)]
+    await asyncio.sleep(0)
+    during_the_append += [produce(partition, b"%d" % n) for n in range(60, 100)]
+    valkey.resume()
+    appended = await asyncio.gather(*in_one_turn, *during_the_append)
     assert [one.base_offset for one in appended] == list(range(100))
     assert values(stored(valkey, partition)) == [b"%d" % n for n in range(100)]
     assert len(stored_entries(valkey, partition)) == 2

@@ -90,6 +90,7 @@ class Appender(ABC, Generic[F]):
         self._queue: deque[Pending] = deque()
         self._flight: F | None = None
         self._reply: asyncio.Future[Any] | None = None
+        self._is_due = False
         self._is_id_refused = False
         self._recovering: asyncio.Task[None] | None = None
 
@@ -103,8 +104,9 @@ class Appender(ABC, Generic[F]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
         self._queue.append(Pending(batch, header, future, loop.time() + timeout_s, packed))
-        if self._flight is None and self._recovering is None:
-            self._pump()
+        if self._flight is None and not self._is_due:
+            self._is_due = True
+            loop.call_soon(self._begin)
         return future
 
     @property
@@ -134,6 +136,12 @@ class Appender(ABC, Generic[F]):
         """What else has to be done after the store was read, before the next append."""
 
     # -- sending ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The first append after a rest: at the end of the event loop's turn, so that it takes all that came in it."""
+        self._is_due = False
+        if self._flight is None and self._recovering is None:
+            self._pump()
 
     def _pump(self) -> None:
         """Sends the next append, if there is one and what is known of the partition can be relied on."""
