@@ -13,7 +13,7 @@ import msgspec
 from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
 from headrace.broker.server import Server
-from headrace.cli.allocation import keep_freed_memory
+from headrace.cli.allocation import collect_less, keep_freed_memory
 from headrace.cli.lake_option import storage_options
 from headrace.cli.listening import listen, show_address
 from headrace.cli.logs import set_up_logs
@@ -104,6 +104,7 @@ async def _serve(settings: Settings) -> None:
         stack.callback(broker.stop)
         await server.start(listener)
         stack.push_async_callback(server.stop)
+        collect_less()
         print(f"headrace ready on {show_address(settings.host, port)}", flush=True)
         await stop.wait()
         log.info("stopping")
