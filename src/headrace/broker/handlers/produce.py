@@ -33,6 +33,8 @@ _ZSTD_SINCE = 7
 _NO_TIME = -1
 _TRANSACTIONS = "Transactions are not supported by this broker; remove transactional.id."
 
+_NO_REFUSAL = KafkaError(ErrorCode.NONE)
+
 Waiting = tuple[PartitionProduceResponse, AnyPartition, "asyncio.Future[Appended]"]
 
 
@@ -94,7 +96,7 @@ async def _topic(call: Call, request: ProduceRequest, name: str, uuid: bytes) ->
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be -1, 0 or 1.")
         if request.transactional_id is not None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _TRANSACTIONS)
-        return await call.broker.find_topic(name, uuid, by_id=call.version >= _IDS_SINCE), KafkaError(ErrorCode.NONE)
+        return await call.broker.find_topic(name, uuid, by_id=call.version >= _IDS_SINCE), _NO_REFUSAL
     except KafkaError as error:
         return None, error
 
