@@ -29,18 +29,19 @@ def _produce(system: Headrace, size_bytes: int) -> None:
         run_job(Job("produce", system.address, "profile", 10**8 // size_bytes, size_bytes, _PARTITIONS))
 
 
-def _consume(system: Headrace, again: Callable[[], bool]) -> None:
-    job = Job("produce", system.address, "profile", 2_000_000, 100, _PARTITIONS)
+def _consume(system: Headrace, again: Callable[[], bool], size_bytes: int) -> None:
+    job = Job("produce", system.address, "profile", 2 * 10**8 // size_bytes, size_bytes, _PARTITIONS)
     with topic(system, "profile", _PARTITIONS):
         run_job(job)
         while again():
-            run_job(Job("consume", system.address, "profile", job.records, 100, _PARTITIONS))
+            run_job(Job("consume", system.address, "profile", job.records, size_bytes, _PARTITIONS))
 
 
 WORKLOADS: dict[str, Callable[[Headrace, Callable[[], bool]], object]] = {
     "produce": lambda system, _: _produce(system, 100),
     "produce-1k": lambda system, _: _produce(system, 1_000),
-    "consume": _consume,
+    "consume": lambda system, again: _consume(system, again, 100),
+    "consume-1k": lambda system, again: _consume(system, again, 1_000),
     "tail": lambda system, _: throughput.tail_turn(throughput.Workload(100, 1, "all", "none", 10**6), system),
     "small-producers": lambda system, _: small_producers.turn(system, 200),
     "groups": lambda system, _: groups.form_turn(200, system),
@@ -67,6 +68,7 @@ def main() -> None:
 
 def _record(system: Headrace, chosen: argparse.Namespace, path: Path) -> None:
     work, over = WORKLOADS[chosen.workload], threading.Event()
+    work(system, lambda: False)  # handlers are imported and codecs made at their first use
     command = [
         str(Path(sys.executable).parent / "py-spy"), "record", "--pid", str(system.process.pid), "--output", str(path),
         "--rate", str(_SAMPLES_PER_S), "--duration", str(chosen.seconds),
