@@ -38,9 +38,20 @@ class Target:
         return self.ratio / ratio if ratio else float("inf")
 
 
+_TWO_PROCESSES = (
+    "client, broker and store share the 2 cores, and the client alone fills most of them: what is left is the CPU of the"
+    " store (0.9 to 1.2 ms for a MB of 1 KB records: it copies a batch from the socket, into the stream and to its log"
+    " file), which no other system here has"
+)
+_FROM_THE_STORE = (
+    "from the start, records beyond the broker's own cache come out of the store: 0.4 ms a MB there and 0.7 in the broker,"
+    " where Kafka passes its page cache to the socket and the null broker its own memory (0.3). Reading ahead bought 3%"
+    " and was left out"
+)
+
 TARGETS = (
-    Target("produce", "produce 100 B and 1 KB, batched", KAFKA, "at least", 1.0),
-    Target("produce", "produce 100 B and 1 KB, batched", NULL_BROKER, "at least", 0.8),
+    Target("produce", "produce 100 B and 1 KB, batched", KAFKA, "at least", 1.0, reason=_TWO_PROCESSES),
+    Target("produce", "produce 100 B and 1 KB, batched", NULL_BROKER, "at least", 0.8, reason=_TWO_PROCESSES),
     Target(
         "produce CPU",
         "produce: broker CPU a MB",
@@ -50,18 +61,48 @@ TARGETS = (
         reason="the raw writer only sends, to a local socket; a broker has to receive over TCP first, and the null"
         " broker, which does nothing else, is past this bound by itself (table CPU)",
     ),
-    Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0),
-    Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8),
+    Target("consume", "consume from the tail and from the start", KAFKA, "at least", 1.0, reason=_FROM_THE_STORE),
+    Target("consume", "consume from the tail and from the start", NULL_BROKER, "at least", 0.8, reason=_FROM_THE_STORE),
     Target("stream", "format stream: 100 B into and out of one partition", RAW_REDIS, "at least", 0.4),
-    Target("latency", "end-to-end p99 at 5,000 records a second", KAFKA, "at most", 0.7),
-    Target("small producers", "100 producers with linger 0", KAFKA, "at least", 1.0),
     Target(
-        "group", "group of 200: form, and re-form after a leave, beyond the configured delay", KAFKA, "at most", 0.5
+        "latency",
+        "end-to-end p99 at 5,000 records a second",
+        KAFKA,
+        "at most",
+        0.7,
+        reason="p99 swings by a factor of ten between repeats with what else the 2 cores do",
+    ),
+    Target(
+        "small producers",
+        "100 producers with linger 0",
+        KAFKA,
+        "at least",
+        1.0,
+        reason="each request is 60 to 80 us of one Python thread, which is the core that it has; Kafka spends more CPU"
+        " on a request, but on both cores. Requests without a task and a lock of their own were no faster",
+    ),
+    Target(
+        "group",
+        "group of 200: form, and re-form after a leave, beyond the configured delay",
+        KAFKA,
+        "at most",
+        0.5,
+        reason="600 requests one after the other in one Python thread, about 90 us each, and a third of the time is that"
+        " of the scripted members; Kafka answers on both cores at three times the CPU. In all a group forms in half"
+        " Kafka's time: the delay runs from the last join, Kafka's begins anew (table Groups)",
     ),
     Target("start", "start to ready", KAFKA, "at most", 0.2),
     Target("memory", "memory idle and loaded: broker plus store, less the dataset", KAFKA, "at most", 0.4),
     Target("archive", "archive 100 B JSON-like records to a Delta table", SPARK_KAFKA, "at least", 1.5),
     Target("cold", "consume what is in the lake alone", FROM_REDIS, "at least", 0.3),
     Target("first cold byte", "first cold records with 10,000 files, under 300 ms", LIMIT, "at most", 1.0),
-    Target("beside cold", "p99 of hot records beside four cold consumers", ALONE, "at most", 1.5),
+    Target(
+        "beside cold",
+        "p99 of hot records beside four cold consumers",
+        ALONE,
+        "at most",
+        1.5,
+        reason="the cold consumers are four more processes on the 2 cores; the broker's reader of the lake is nicer than"
+        " the rest, the consumers are not",
+    ),
 )
