@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup run test check lint types contracts tests faults demo bench profile interop messages docs lock clean
+.PHONY: help setup run test check lint types contracts tests faults demo bench compare profile interop messages docs lock clean
 
 help:
 	@echo "make run       serve a broker on $(HOST):$(PORT) (PORT=, DATA=, ARGS='--durability always')"
@@ -20,7 +20,8 @@ help:
 	@echo "make lint      format and lint checks"
 	@echo "make faults    the longer runs of kills and restarts"
 	@echo "make bench     measure beside Apache Kafka and the limits (QUICK=1: two minutes; PARTS='latency groups')"
-	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, tail, small-producers, groups)"
+	@echo "make compare   this tree's broker beside another commit's (REF=main WORKLOAD=produce-1k)"
+	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, consume-1k, tail, small-producers, groups)"
 	@echo "make interop   other languages' clients"
 	@echo "make messages  regenerate wire/messages;  make docs  regenerate generated pages;  make lock  new lock files"
 
@@ -68,6 +69,9 @@ demo: $(VENV)/.everything
 
 bench: $(VENV)/.everything
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(PARTS)
+
+compare: $(VENV)/.everything
+	$(BIN)/python -m bench.compare $(or $(REF),origin/main) $(WORKLOAD) $(ARGS)
 
 profile: $(VENV)/.everything
 	$(BIN)/python -m bench.profile $(WORKLOAD) $(ARGS)

@@ -39,14 +39,14 @@ class Target:
 
 
 _TWO_PROCESSES = (
-    "client, broker and store share the 2 cores, and the client alone fills most of them: what is left is the CPU of the"
-    " store (0.9 to 1.2 ms for a MB of 1 KB records: it copies a batch from the socket, into the stream and to its log"
-    " file), which no other system here has"
+    "client, broker and store share the 2 cores, and the client alone fills most of them: what is left is the CPU of"
+    " the store (0.9 to 1.2 ms for a MB of 1 KB records: it copies a batch from the socket, into the stream and to its"
+    " log file), which no other system here has"
 )
 _FROM_THE_STORE = (
-    "from the start, records beyond the broker's own cache come out of the store: 0.4 ms a MB there and 0.7 in the broker,"
-    " where Kafka passes its page cache to the socket and the null broker its own memory (0.3). Reading ahead bought 3%"
-    " and was left out"
+    "from the start, records beyond the broker's own cache come out of the store: 0.4 ms a MB there and 0.7 in the"
+    " broker, where Kafka passes its page cache to the socket and the null broker its own memory (0.3). Reading ahead"
+    " bought 3% and was left out"
 )
 
 TARGETS = (
@@ -87,9 +87,9 @@ TARGETS = (
         KAFKA,
         "at most",
         0.5,
-        reason="600 requests one after the other in one Python thread, about 90 us each, and a third of the time is that"
-        " of the scripted members; Kafka answers on both cores at three times the CPU. In all a group forms in half"
-        " Kafka's time: the delay runs from the last join, Kafka's begins anew (table Groups)",
+        reason="600 requests one after the other in one Python thread, about 90 us each, and a third of the time is"
+        " that of the scripted members; Kafka answers on both cores at three times the CPU. In all a group forms in"
+        " half Kafka's time: the delay runs from the last join, Kafka's begins anew (table Groups)",
     ),
     Target("start", "start to ready", KAFKA, "at most", 0.2),
     Target("memory", "memory idle and loaded: broker plus store, less the dataset", KAFKA, "at most", 0.4),
@@ -102,7 +102,7 @@ TARGETS = (
         ALONE,
         "at most",
         1.5,
-        reason="the cold consumers are four more processes on the 2 cores; the broker's reader of the lake is nicer than"
-        " the rest, the consumers are not",
+        reason="the cold consumers are four more processes on the 2 cores; the broker's reader of the lake is nicer"
+        " than the rest, the consumers are not",
     ),
 )

@@ -1,0 +1,140 @@
+"""`make compare REF=main WORKLOAD=small-producers`: this tree's broker beside that of another commit, in turns.
+
+For whoever wants to know what a change buys. Only the brokers' code differs: Python, libraries, clients and the
+embedded server are the same. Each round measures both, one after the other, so a ratio is taken between neighbours; on
+a shared machine a single one says little, the median of many does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench import groups, latency, small_producers, throughput
+from bench.rdkafka import Job, run_job
+from bench.systems import ROOT, CpuMeter, Headrace, take_turns, topic
+
+_MB = 1e6
+_PARTITIONS = 6
+
+Figures = dict[str, float]
+
+
+def _produce(size_bytes: int, system: Headrace) -> Figures:
+    return _run("produce", size_bytes, system)
+
+
+def _consume(size_bytes: int, system: Headrace) -> Figures:
+    return _run("consume", size_bytes, system)
+
+
+def _run(kind: str, size_bytes: int, system: Headrace) -> Figures:
+    job = Job("produce", system.address, "compare", 2 * 10**8 // size_bytes, size_bytes, _PARTITIONS)
+    with topic(system, "compare", _PARTITIONS):
+        with CpuMeter(system.pids) as meter:
+            done = run_job(job)
+        if kind == "consume":
+            with CpuMeter(system.pids) as meter:
+                done = run_job(Job("consume", job.address, job.topic, job.records, size_bytes, _PARTITIONS))
+    return {"records/s": done.rate, **_per_mb(meter, job.records * size_bytes / _MB)}
+
+
+def _tail(system: Headrace) -> Figures:
+    workload = throughput.Workload(1_000, 1, "all", "none", 200_000)
+    with CpuMeter(system.pids) as meter:
+        done = throughput.tail_turn(workload, system)
+    return {"records/s": done.rate, **_per_mb(meter, workload.payload_mb)}
+
+
+def _per_mb(meter: CpuMeter, payload_mb: float) -> Figures:
+    return {f"{what}, ms CPU/MB": used / payload_mb * 1000 for what, used in meter.used_s.items()}
+
+
+def _small_producers(system: Headrace) -> Figures:
+    done, cpu_us = small_producers.turn(system, 200)
+    return {"records/s": done.rate, "broker, us CPU/record": cpu_us}
+
+
+def _groups(system: Headrace) -> Figures:
+    formed_ms, again_ms, cpu_ms, _ = groups.form_turn(200, system)
+    return {"form, ms beyond the delay": formed_ms, "form again, ms": again_ms, "broker, ms CPU": cpu_ms}
+
+
+def _latency(system: Headrace) -> Figures:
+    return {f"{name}, ms": found for name, found in latency.end_to_end(system, 2).items()}
+
+
+WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
+    "produce": partial(_produce, 100),
+    "produce-1k": partial(_produce, 1_000),
+    "consume": partial(_consume, 100),
+    "consume-1k": partial(_consume, 1_000),
+    "tail": _tail,
+    "small-producers": _small_producers,
+    "groups": _groups,
+    "latency": _latency,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("ref", help="the commit to compare with: a branch, a tag, a hash")
+    parser.add_argument("workload", nargs="?", default="produce-1k", choices=WORKLOADS)
+    parser.add_argument("--rounds", type=int, default=10)
+    chosen = parser.parse_args()
+    measure = WORKLOADS[chosen.workload]
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+        sources = stack.enter_context(_checked_out(chosen.ref, Path(name) / "sources"))
+        systems = [_start(Path(name) / "this", ROOT, "this tree"), _start(Path(name) / "other", sources, chosen.ref)]
+        for system in systems:
+            stack.callback(system.stop)
+            measure(system)  # a first one is slower
+        found = take_turns(systems, chosen.rounds, measure)
+    _print(chosen.workload, found["this tree"], found[chosen.ref], chosen.ref)
+
+
+@contextlib.contextmanager
+def _checked_out(ref: str, path: Path) -> Iterator[Path]:
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-C", str(ROOT), "worktree", *words], check=True, stdout=subprocess.DEVNULL)
+
+    git("add", "--quiet", "--detach", str(path), ref)
+    try:
+        yield path
+    finally:
+        git("remove", "--force", str(path))
+
+
+def _start(folder: Path, tree: Path, name: str) -> Headrace:
+    """A broker from a tree's own code: what is first on the path is imported."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(tree / "src"), before]))
+    try:
+        system = Headrace(folder)
+    finally:
+        os.environ.pop("PYTHONPATH")
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+    system.name = name
+    return system
+
+
+def _print(workload: str, ours: list[Figures], theirs: list[Figures], ref: str) -> None:
+    print(f"{workload}, {len(ours)} rounds: median of this tree, of {ref}, and of the ratios with least and greatest")
+    for unit in ours[0]:
+        here, there = [one[unit] for one in ours], [one[unit] for one in theirs]
+        ratios = sorted(mine / other for mine, other in zip(here, there, strict=True) if other)
+        if ratios:
+            spread = f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            print(f"  {unit:28} {median(here):12,.3f} {median(there):12,.3f}   {spread}")
+
+
+if __name__ == "__main__":
+    main()
