@@ -9,6 +9,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NO_PACKAGES = { echo "The packages could not be installed from PyPI: is it reachable? (PIP_INDEX_URL names a mirror.)"; exit 1; }
 
 .PHONY: help setup run test check lint types contracts tests faults demo bench compare profile interop messages docs lock clean
 
@@ -31,13 +32,13 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.broker: requirements.lock pyproject.toml | $(VENV)/bin/python
-	@test -f $(VENV)/.everything || { echo "installing the broker into $(VENV) ..."; $(PIP) install --require-hashes -r requirements.lock; }
+	@test -f $(VENV)/.everything || { echo "installing the broker into $(VENV) ..."; $(PIP) install --require-hashes -r requirements.lock || $(NO_PACKAGES); }
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.everything: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 	@echo "installing everything into $(VENV) ..."
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --require-hashes -r requirements-dev.lock || $(NO_PACKAGES)
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.broker
 

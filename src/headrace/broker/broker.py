@@ -23,6 +23,8 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 
+_POLICIES_SPARE = 100
+
 
 class Broker:
     """One node."""
@@ -56,8 +58,15 @@ class Broker:
         """What a topic's configs, and the broker's defaults behind them, ask for."""
         known = self._policies.get(topic.id)
         if known is None or known[0] is not topic:
+            self._forget_policies()
             known = self._policies[topic.id] = (topic, policy_of(topic.configs, self.options))
         return known[1]
+
+    def _forget_policies(self) -> None:
+        """Those of deleted topics, once they are the most."""
+        live = self.store.catalogue.by_uuid
+        if len(self._policies) > 2 * len(live) + _POLICIES_SPARE:
+            self._policies = {key: known for key, known in self._policies.items() if known[0].uuid in live}
 
     def leads(self, topic: Topic, number: int) -> bool:
         """Whether this node leads a partition."""
