@@ -72,11 +72,14 @@ class Writer(Appender[_Flight]):
             header = pending.header
             partition.producers.add(header, base, now_ms)
             max_timestamp = max(max_timestamp, header.max_timestamp)
-            pending.resolve(Appended(base))
             base += header.count
         partition.count(flight.entry, max_timestamp)
-        partition.tell_watchers()
+        partition.tell_watchers()  # before the producers: who waits for records waits longer
         partition.store.announcements.appended(partition)
+        base = flight.entry.base
+        for pending in flight.pendings:
+            pending.resolve(Appended(base))
+            base += pending.header.count
 
     def seen(self, entry: Entry) -> bool:
         """Told of an entry met while reading: whether it is the one in flight, which then is answered."""
