@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, decoded, fetch_range
 from headrace.lake.table import Identity, Written
 
-FROM_LAKE, BESIDE_FOUR = "from the lake", "beside four cold consumers"
+FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "beside four cold consumers", "beside four busy loops"
 FIRST_BYTE_MS = 300.0
 _SHARED_MEMORY = Path("/dev/shm")
 _FILES_A_COMMIT = 200
@@ -162,17 +163,31 @@ class Company:
     """What else the broker does meanwhile."""
 
     name: str
-    consumers: int
+    consumers: int = 0
+    loops: int = 0
+    """Processes that have nothing to do with the broker, and only want its cores."""
 
 
 def _disturbance(report: Report, system: Headrace, repeats: int, seconds: int) -> None:
     def measured(company: Company) -> float:
-        with _cold_consumers(system, company.consumers):
+        with _cold_consumers(system, company.consumers), _busy_loops(company.loops):
             return latency.end_to_end(system, seconds)["p99"]
 
-    found = take_turns([Company(BESIDE_FOUR, 4), Company(ALONE, 0)], repeats, measured)
-    values = values_of(found, float, [BESIDE_FOUR, ALONE])
+    companies = [Company(BESIDE_FOUR, consumers=4), Company(ALONE), Company(BESIDE_LOOPS, loops=4)]
+    found = take_turns(companies, repeats, measured)
+    values = values_of(found, float, [company.name for company in companies])
     report.add(Figure("cold", "hot records end to end, 5,000/s of 100 B, p99", "ms", values, goal="beside cold"))
+
+
+@contextlib.contextmanager
+def _busy_loops(count: int) -> Iterator[None]:
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in started:
+            loop.kill()
+            loop.wait()
 
 
 @contextlib.contextmanager

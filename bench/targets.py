@@ -102,7 +102,7 @@ TARGETS = (
         ALONE,
         "at most",
         1.5,
-        reason="the cold consumers are four more processes on the 2 cores; the broker's reader of the lake is nicer"
-        " than the rest, the consumers are not",
+        reason="the cold consumers are four more processes that fill the 2 cores: loops that have nothing to do with"
+        " the broker disturb its clients more (table Cold). Its own reader of the lake is nicer than the rest",
     ),
 )
