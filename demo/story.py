@@ -156,8 +156,11 @@ class Story:
         return table.to_pyarrow_table(columns=["partition", "offset", "timestamp_ms", "value"])
 
     def _trim(self, table: pa.Table) -> Counter[int]:
-        """Waits for the trim; by the hour, the worth of orders that are in the table alone."""
-        oldest_ms = (time.time_ns() // 1_000_000 - LOCAL_HOURS * HOUR_MS) // HOUR_MS * HOUR_MS
+        """Waits for the trim; by the hour, the worth of orders that are in the table alone.
+
+        The log is cut where its index has a point, so the last orders that are old enough may stay a little longer.
+        """
+        oldest_ms = (time.time_ns() // 1_000_000 - LOCAL_HOURS * HOUR_MS) // HOUR_MS * HOUR_MS - HOUR_MS
         rows = list(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True))
         wanted = {p: min((o for q, o, ms, _ in rows if q == p and ms >= oldest_ms)) for p in range(PARTITIONS)}
         wait_until(
