@@ -23,16 +23,9 @@ from bench.systems import ROOT, CpuMeter, Headrace, take_turns, topic
 
 _MB = 1e6
 _PARTITIONS = 6
+_OURS = "this tree"
 
 Figures = dict[str, float]
-
-
-def _produce(size_bytes: int, system: Headrace) -> Figures:
-    return _run("produce", size_bytes, system)
-
-
-def _consume(size_bytes: int, system: Headrace) -> Figures:
-    return _run("consume", size_bytes, system)
 
 
 def _run(kind: str, size_bytes: int, system: Headrace) -> Figures:
@@ -63,8 +56,12 @@ def _small_producers(system: Headrace) -> Figures:
 
 
 def _groups(system: Headrace) -> Figures:
-    formed_ms, again_ms, cpu_ms, _ = groups.form_turn(200, system)
-    return {"form, ms beyond the delay": formed_ms, "form again, ms": again_ms, "broker, ms CPU": cpu_ms}
+    formed = groups.form_turn(200, system)
+    return {
+        "form, ms beyond the delay": formed.beyond_delay_ms,
+        "form again, ms": formed.again_ms,
+        "broker, ms CPU": formed.broker_cpu_ms,
+    }
 
 
 def _latency(system: Headrace) -> Figures:
@@ -72,10 +69,10 @@ def _latency(system: Headrace) -> Figures:
 
 
 WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
-    "produce": partial(_produce, 100),
-    "produce-1k": partial(_produce, 1_000),
-    "consume": partial(_consume, 100),
-    "consume-1k": partial(_consume, 1_000),
+    "produce": partial(_run, "produce", 100),
+    "produce-1k": partial(_run, "produce", 1_000),
+    "consume": partial(_run, "consume", 100),
+    "consume-1k": partial(_run, "consume", 1_000),
     "tail": _tail,
     "small-producers": _small_producers,
     "groups": _groups,
@@ -92,12 +89,14 @@ def main() -> None:
     measure = WORKLOADS[chosen.workload]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
         sources = stack.enter_context(_checked_out(chosen.ref, Path(name) / "sources"))
-        systems = [_start(Path(name) / "this", ROOT, "this tree"), _start(Path(name) / "other", sources, chosen.ref)]
-        for system in systems:
+        systems: list[Headrace] = []
+        for label, tree in {_OURS: ROOT, chosen.ref: sources}.items():
+            system = _start(Path(name) / f"broker-{len(systems)}", tree, label)
             stack.callback(system.stop)
+            systems.append(system)
             measure(system)  # a first one is slower
         found = take_turns(systems, chosen.rounds, measure)
-    _print(chosen.workload, found["this tree"], found[chosen.ref], chosen.ref)
+    _print(chosen.workload, found[_OURS], found[chosen.ref], chosen.ref)
 
 
 @contextlib.contextmanager

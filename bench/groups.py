@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
+from typing import NamedTuple
 
 from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Member
 from tests.broker_process import wait_until
@@ -64,18 +65,27 @@ def _form(report: Report, systems: list[System], size: int, repeats: int) -> Non
     found = take_turns(systems, repeats, partial(form_turn, size))
     names = [system.name for system in systems]
     goal = "group" if size == _TARGET_SIZE else None
-    formed = values_of(found, lambda turn: turn[0], names)
+    formed = values_of(found, lambda turn: turn.beyond_delay_ms, names)
     report.add(Figure("groups", f"form a group of {size}", "ms beyond the delay", formed, goal=goal))
-    whole = values_of(found, lambda turn: turn[3], names)
+    whole = values_of(found, lambda turn: turn.in_all_ms, names)
     report.add(Figure("groups", f"form a group of {size}, in all", "ms", whole))
-    again = values_of(found, lambda turn: turn[1], names)
+    again = values_of(found, lambda turn: turn.again_ms, names)
     report.add(Figure("groups", f"form a group of {size} again after a leave", "ms", again, goal=goal))
-    cpu = values_of(found, lambda turn: turn[2], names)
+    cpu = values_of(found, lambda turn: turn.broker_cpu_ms, names)
     report.add(Figure("groups", f"a group of {size}, formed twice", "ms CPU, broker process", cpu))
 
 
-def form_turn(size: int, system: System) -> tuple[float, float, float, float]:
-    """Milliseconds to form beyond the delays and to form again, the broker's CPU for both, and to form in all."""
+class Formed(NamedTuple):
+    """How long a group took to form, and again after a leave, and what both cost."""
+
+    beyond_delay_ms: float
+    in_all_ms: float
+    again_ms: float
+    broker_cpu_ms: float
+
+
+def form_turn(size: int, system: System) -> Formed:
+    """Forms a group of so many members twice."""
     group = f"group-{time.time_ns()}"
     _wait_for_coordinator(system, group)
     with contextlib.ExitStack() as stack, CpuMeter(system.pids) as meter:
@@ -92,7 +102,7 @@ def form_turn(size: int, system: System) -> tuple[float, float, float, float]:
         _all_are_told(members)
         _join_and_sync(members)
         again = time.perf_counter() - began
-    return took % _DELAY_S * 1000, again * 1000, meter.used_s["broker"] * 1000, took * 1000
+    return Formed(took % _DELAY_S * 1000, took * 1000, again * 1000, meter.used_s["broker"] * 1000)
 
 
 def _all_are_told(members: list[Member]) -> None:

@@ -149,7 +149,7 @@ async def test_after_time_ran_out_a_batch_that_was_sent_is_unknown_and_one_that_
     proxy.is_open = False
     proxy.trap("swallow")
     sent = produce(partition, b"sent", timeout_s=0.3)
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # so that it is sent without the next one
     queued = produce(partition, b"queued", timeout_s=0.3)
     for future, code in ((sent, ErrorCode.REQUEST_TIMED_OUT), (queued, ErrorCode.KAFKA_STORAGE_ERROR)):
         with pytest.raises(KafkaError) as raised:

@@ -221,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             self._backlog.append((read_request_header(frame), frame))
         except DecodeError as error:
             self._server.budget.request_done(len(frame))
+            self._server.frame_buffers.give(frame)
             self.close(str(error))
 
     # -- requests -----------------------------------------------------------------------------------------------

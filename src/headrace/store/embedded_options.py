@@ -27,9 +27,9 @@ _MEMORY_IF_UNKNOWN_BYTES = 2 << 30
 _STREAM_OPTIONS = {"stream-node-max-bytes": "16384", "stream-node-max-entries": "512"}
 
 # Batches are compressed by their producers or not worth it: without LZF a rewrite of 400 MB took 0.4 s
-# instead of 1.4 s. A rewrite takes a core while it lasts, and each page that is written meanwhile is copied: with the
-# usual smallest size of 64 MB a log of that size was written again every few seconds of load, at a tenth of the
-# throughput. A file that grew to 1 GB for nothing costs that much disk, and about a second at the next start.
+# instead of 1.4 s. A rewrite takes a core while it lasts, and each page that is written meanwhile is copied: from
+# 128 MB on, a small log was rewritten every few seconds of load, which took a tenth of the throughput. A file that grew
+# to 1 GB for nothing costs that much disk, and about a second at the next start.
 _FILE_OPTIONS = {
     "save": "",
     "rdbcompression": "no",
