@@ -36,8 +36,7 @@ FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "beside four cold consum
 FIRST_BYTE_MS = 300.0
 _SHARED_MEMORY = Path("/dev/shm")
 _FILES_A_COMMIT = 200
-_COLD_SHARE = 0.75
-"""So much of a topic is in the lake alone, at least: what is appended last stays in Redis, an entry of a megabyte."""
+_INDEX_STEP_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,22 @@ def _fill(system: Headrace, topic: str, size_bytes: int, records: int, **config:
     run_job(Job("produce", system.address, topic, records, size_bytes, config=config))
 
 
+def _fill_to_leave(system: Headrace, topic: str, size_bytes: int, records: int, **config: int) -> None:
+    """Fills a tiered topic, so that these records can leave Redis however they were joined to entries.
+
+    What is behind the last point of the index stays there: a step of it follows, and the entry that gets the point.
+    """
+    _fill(system, topic, size_bytes, records, **config)
+    _fill(system, topic, size_bytes, _INDEX_STEP_BYTES // size_bytes)
+    _fill(system, topic, size_bytes, 1)
+
+
 def _tiered(system: Headrace, lake: Path, name: str, size_bytes: int, records: int) -> TieredTopic:
-    """A topic that is in the lake, but for what Redis keeps of its end."""
+    """A topic whose records are in the lake alone."""
     made = TieredTopic(system.process, lake, name)
-    _fill(system, name, size_bytes, records)
+    _fill_to_leave(system, name, size_bytes, records)
     made.archive()
-    made.wait_until_local_from(int(records * _COLD_SHARE))
+    made.wait_until_local_from(records)
     return made
 
 
@@ -114,15 +123,15 @@ def _first_byte(report: Report, system: Headrace, lake: Path, files: int) -> Non
     topic = TieredTopic(system.process, lake, "many-files")
     each = 10
     records = each * files
-    _fill(system, topic.name, 100, records, **{"batch.num.messages": each})
+    _fill_to_leave(system, topic.name, 100, records, **{"batch.num.messages": each})
     _archive_in_small_files(system, lake, topic, records, files)
-    topic.wait_until_local_from(int(records * _COLD_SHARE))
+    topic.wait_until_local_from(records)
     _forget(system)
     chance = random.Random(files)
     with Cluster(system.address) as cluster:
         reader = Reader(cluster, max_bytes=1 << 20)
         _first_records_ms(reader, "cold-100", 0)  # the reader's process starts with the first question
-        offsets = [chance.randrange(int(records * _COLD_SHARE)) for _ in range(20)]
+        offsets = [chance.randrange(records) for _ in range(20)]
         took_ms = [_first_records_ms(reader, topic.name, offset) for offset in offsets]
     values = {FROM_LAKE: took_ms, LIMIT: [FIRST_BYTE_MS] * len(took_ms)}
     report.add(Figure("cold", f"first records of a Fetch, {files:,} files", "ms", values, goal="first cold byte"))

@@ -76,8 +76,7 @@ class TieredTopic:
     def wait_until_local_from(self, offset: int) -> None:
         """Returns once nothing below an offset is in Redis."""
         wait_until(
-            lambda: min(self.offsets(EARLIEST_LOCAL)) >= offset,
-            f"{self.name} is still in Redis from {self.offsets(EARLIEST_LOCAL)} on",
+            lambda: min(self.offsets(EARLIEST_LOCAL)) >= offset, f"{self.name} is still in Redis before {offset}"
         )
 
     def starts(self) -> list[tuple[int, int]]:
