@@ -91,13 +91,26 @@ class Coordinator:
 
     async def ask(self, request: Request) -> Answer:
         """Decides a request and waits for its answer, which may be held back until others have come."""
+        try:
+            live = self.live.get(request.group_id) or await self._loaded(request.group_id)
+        except KafkaError as error:
+            return refusal(request, self._as_group_error(error))
+        if not live.take(request):
+            await self.decide_in_turn(request)
+        return await cast("asyncio.Future[Answer]", request.token)
+
+    async def decide_in_turn(self, request: Request) -> None:
+        """Decides a request alone with its group: it has to be stored, or the group to be looked up."""
         future = cast("asyncio.Future[Answer]", request.token)
         try:
             async with self.locked(request.group_id) as live:
                 await live.decide(cast("Event", request))
         except KafkaError as error:
-            return refusal(request, self._as_group_error(error))
-        return await future
+            if not future.done():
+                future.set_result(refusal(request, self._as_group_error(error)))
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
 
     async def commit(self, check: CommitCheck, offsets: dict[Place, Committed]) -> GroupError:
         """Stores offsets if the group lets this member commit."""
@@ -159,9 +172,8 @@ class Coordinator:
     async def locked(self, group_id: str) -> AsyncIterator[LiveGroup]:
         """The group, with nobody else at it. It may have gone while we waited: then it is looked up again."""
         while True:
-            self.check_owner(group_id)
-            live = self.live.get(group_id) or await self._load(group_id)
-            async with live.lock:
+            live = self.live.get(group_id) or await self._loaded(group_id)
+            async with live.alone():
                 self.check_owner(group_id)
                 if not live.is_gone:
                     await live.settle()
@@ -174,8 +186,9 @@ class Coordinator:
                         live.drop()
                 return
 
-    async def _load(self, group_id: str) -> LiveGroup:
-        """Reads a group from the store; everybody who waits for it shares one reading."""
+    async def _loaded(self, group_id: str) -> LiveGroup:
+        """Reads a group of ours from the store; everybody who waits for it shares one reading."""
+        self.check_owner(group_id)
         task = self._loading.get(group_id)
         if task is None:
             task = self._loading[group_id] = asyncio.create_task(self._read(group_id), name=f"load group {group_id}")

@@ -58,7 +58,7 @@ class GroupUpkeep:
     async def _check_what_is_here(self) -> None:
         for live in list(self._coordinator.live.values()):
             if not self._coordinator.is_mine(live.id):
-                async with live.lock:
+                async with live.alone():
                     if not live.is_gone:
                         log.info("a group went to another node", extra={"group": live.id})
                         live.let_go()

@@ -1,23 +1,28 @@
 """One group that this node looks after: what it knows of it, and the order in which things happen to it.
 
-One event at a time: decided by `groups/`, stored, adopted, answered. What is known here is only as good as the last
-sign of trouble. After a reconnect, or when our lease was in doubt, the group is taken again before anything is
-answered: if another node had it meanwhile, what we know is dropped; if the store went back in time, it gets back what
-was acknowledged; writes of ours that are still under way from before change nothing any more.
+One event at a time: decided by `groups/`, stored, adopted, answered. Most need not be stored and are decided as they
+come; what comes while somebody is alone with the group waits, and is decided afterwards in its order.
+
+What is known here is only as good as the last sign of trouble. After a reconnect, or when our lease was in doubt, the
+group is taken again before anything is answered: if another node had it meanwhile, what we know is dropped; if the
+store went back in time, it gets back what was acknowledged; writes of ours that are still under way from before change
+nothing any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from headrace.broker.alarm import Alarm
 from headrace.groups import BadSnapshot, Decision, Group, Machine, State, StoredGroup, Timers, dump, parse
 from headrace.groups.answers import Answer
-from headrace.groups.events import Event, Load, Resume, TimerFired, Unload
+from headrace.groups.events import Event, Load, Request, Resume, TimerFired, Unload
 from headrace.store.errors import StoreError
 from headrace.store.groups import Committed, OwnershipLost, Place, Taken
 from headrace.store.identity import new_id, ulid
@@ -56,15 +61,16 @@ class _Ids:
 
 
 class LiveGroup:
-    """A group's state, timers and offsets. Whoever calls a method that may write holds the lock."""
+    """A group's state, timers and offsets. Whoever calls a method that may write is alone with it."""
 
     def __init__(self, group_id: str, coordinator: Coordinator) -> None:
         self.id = group_id
-        self.lock = asyncio.Lock()
         self.group: Group | None = None
         self.offsets: dict[Place, Committed] = {}
         self.is_gone = False
         """Deleted, or another node's: to be looked up again by whoever waited for the lock."""
+        self._lock = asyncio.Lock()
+        self._waiting: deque[Request] = deque()
         self._coordinator = coordinator
         self._store = coordinator.store.groups
         self._ids = _Ids()
@@ -144,6 +150,42 @@ class LiveGroup:
             await self._store.delete_offsets(self.id, self._owner, extra)
         if lost or extra or state != taken.state:
             log.warning("the store differed from what a group was told: it was written again", extra={"group": self.id})
+
+    # -- one at a time ------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Nobody else is at the group; what comes meanwhile waits."""
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._decide_waiting()
+
+    def take(self, request: Request) -> bool:
+        """Whether a request was decided, or waits for it; if not, it needs the store, or the group is to be looked up.
+
+        Its token is told the answer.
+        """
+        if self._lock.locked():
+            self._waiting.append(request)
+            return True
+        return self._decide_now(request)
+
+    def _decide_now(self, request: Request) -> bool:
+        if self.is_gone or self.is_blank or not self.is_settled or not self._coordinator.may_decide(self.id):
+            return False
+        decision = self._machine.decide(self.group, cast("Event", request), self._coordinator.now_ms())
+        if decision.store is not None or decision.tombstone:
+            return False
+        self._adopt(decision)
+        return True
+
+    def _decide_waiting(self) -> None:
+        while self._waiting and not self._lock.locked():
+            request = self._waiting.popleft()
+            if not self._decide_now(request):
+                self._coordinator.store.spawn(self._coordinator.decide_in_turn(request))
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -244,7 +286,7 @@ class LiveGroup:
         self._coordinator.store.spawn(self._fire_timers(late_ms))
 
     async def _fire_timers(self, late_ms: int) -> None:
-        async with self.lock:
+        async with self.alone():
             if self.is_gone:
                 return
             if not self._coordinator.may_decide(self.id):

@@ -12,12 +12,12 @@ that need no look at the request; the others are decided by the handler named af
 """
 
 from collections.abc import Iterator, Mapping
-from enum import Enum
+from enum import StrEnum
 
 from headrace.groups.errors import ErrorCode
 
 
-class State(Enum):
+class State(StrEnum):
     """Kafka's own names: DescribeGroups and ListGroups show them."""
 
     EMPTY = "Empty"
@@ -27,7 +27,7 @@ class State(Enum):
     DEAD = "Dead"
 
 
-class Trigger(Enum):
+class Trigger(StrEnum):
     """What moves a group; the value is the label in the diagram."""
 
     FIRST_JOIN = "a member joins"
@@ -74,7 +74,7 @@ def next_state(state: State, trigger: Trigger) -> State:
     return target
 
 
-class Api(Enum):
+class Api(StrEnum):
     SYNC = "SyncGroup"
     HEARTBEAT = "Heartbeat"
     LEAVE = "LeaveGroup"

@@ -13,11 +13,11 @@ until a decision about it was adopted: if storing that decision fails, the timer
 """
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 
-class TimerKind(Enum):
+class TimerKind(StrEnum):
     SESSION = "session"
     PENDING = "pending member id"
     JOIN = "join"
