@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -55,6 +55,11 @@ class Workload:
         return self.acks == "all"
 
 
+_QUICK = [Workload(100, 1, "all", "none", 50_000), Workload(1_000, 6, "all", "lz4", 10_000)]
+_RDKAFKA_BYTES = {100: 10**8, 1_000: 2 * 10**8}
+_JAVA_BYTES = {100: 8 * 10**7, 1_000: 8 * 10**7}
+
+
 @dataclass(frozen=True)
 class Turn:
     """What one turn found; CPU by process, in milliseconds a MB of values."""
@@ -66,27 +71,24 @@ class Turn:
 
 
 def run(report: Report, *, quick: bool) -> None:
-    repeats = 1 if quick else 3
+    repeats, workloads = (1, _QUICK) if quick else (3, list(_workloads(_RDKAFKA_BYTES)))
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
         if not quick:
             # A system's first work is slower: Java compiles, Python makes its codecs.
             take_turns(systems, 1, partial(_turn, Workload(100, 6, "all", "none", 300_000)))
-        for workload in _workloads(quick):
+        for workload in workloads:
             _one_after_the_other(report, systems, workload, repeats)
-        for workload in _workloads(quick):
+        for workload in workloads:
             if workload.is_read_too:
                 _tail(report, systems, workload, repeats)
         if not quick and has_kafka(report):
             _java(report, systems, repeats)
 
 
-def _workloads(quick: bool) -> Iterable[Workload]:
-    if quick:
-        return [Workload(100, 1, "all", "none", 50_000), Workload(1_000, 6, "all", "lz4", 10_000)]
-    return [
-        Workload(size, partitions, acks, codec, 1_000_000 if size == 100 else 200_000)
-        for size, partitions, acks, codec in product((100, 1_000), (1, 6), ("1", "all"), ("none", "lz4"))
-    ]
+def _workloads(total_bytes: Mapping[int, int]) -> Iterable[Workload]:
+    """Every way, with records of those sizes and of so many bytes in all."""
+    for size, partitions, acks, codec in product(total_bytes, (1, 6), ("1", "all"), ("none", "lz4")):
+        yield Workload(size, partitions, acks, codec, total_bytes[size] // size)
 
 
 # -- librdkafka -------------------------------------------------------------------------------------------------
@@ -181,11 +183,7 @@ def tail_turn(workload: Workload, system: System) -> Done:
 def _java(report: Report, systems: list[System], repeats: int) -> None:
     names = [system.name for system in systems]
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        for workload in [
-            *(Workload(size, parts, "all", "none", 8 * 10**7 // size) for size, parts in product((100, 1_000), (1, 6))),
-            Workload(100, 1, "1", "none", 800_000),
-            Workload(1_000, 6, "all", "lz4", 80_000),
-        ]:
+        for workload in _workloads(_JAVA_BYTES):
             payloads = java_clients.payload_file(Path(folder), workload.size_bytes)
             found = take_turns(systems, repeats, partial(_java_turn, workload, payloads))
             rates = values_of(found, lambda rates: rates[0], names)
@@ -193,11 +191,26 @@ def _java(report: Report, systems: list[System], repeats: int) -> None:
             if workload.is_read_too:
                 rates = values_of(found, lambda rates: rates[1], names)
                 report.add(Figure("consume", f"Java, from the start: {workload}", "records/s", rates, goal="consume"))
+                rates = values_of(
+                    take_turns(systems, repeats, partial(_java_tail_turn, workload, payloads)), float, names
+                )
+                report.add(Figure("consume", f"Java, at the tail: {workload}", "records/s", rates, goal="consume"))
 
 
 def _java_turn(workload: Workload, payloads: Path, system: System) -> tuple[float, float]:
     with topic(system, "bench", workload.partitions):
-        produced = java_clients.produce_rate(system.address, "bench", workload.records, payloads, workload.config)
+        produced = _java_produce(workload, payloads, system)
         if not workload.is_read_too:
             return produced, 0.0
         return produced, java_clients.consume_rate(system.address, "bench", workload.records)
+
+
+def _java_produce(workload: Workload, payloads: Path, system: System) -> float:
+    return java_clients.produce_rate(system.address, "bench", workload.records, payloads, workload.config)
+
+
+def _java_tail_turn(workload: Workload, payloads: Path, system: System) -> float:
+    with topic(system, "bench", workload.partitions):
+        run_job(Job("produce", system.address, "bench", 1, workload.size_bytes))
+        produce = partial(_java_produce, workload, payloads, system)
+        return java_clients.tail_rate(system.address, "bench", workload.records, produce)
