@@ -20,7 +20,6 @@ from bench.report import HEADRACE, KAFKA, Figure, Report
 from bench.systems import CpuMeter, System, lineup, take_turns, topic, values_of
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
-from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -108,11 +107,8 @@ def form_turn(size: int, system: System) -> Formed:
 def _all_are_told(members: list[Member]) -> None:
     """Each learns by its heartbeat that it has to join again."""
     for member in members:
-        member.connection.ask(HeartbeatRequest(member.group, member.generation, member.id), 4)
-    for member in members:
-        answer = member.connection.receive()
-        assert isinstance(answer, HeartbeatResponse)
-        assert answer.error_code == REBALANCE_IN_PROGRESS
+        member.ask_heartbeat()
+    assert {member.heard() for member in members} == {REBALANCE_IN_PROGRESS}
 
 
 def _join_and_sync(members: list[Member]) -> None:

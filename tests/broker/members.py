@@ -158,9 +158,17 @@ class Member:
     # The rest is answered at once
 
     def heartbeat(self, version: int = 4, generation: int | None = None) -> int:
+        self.ask_heartbeat(version, generation)
+        return self.heard()
+
+    def ask_heartbeat(self, version: int = 4, generation: int | None = None) -> None:
         generation = self.generation if generation is None else generation
-        request = HeartbeatRequest(self.group, generation, self.id, self.instance_id)
-        return self.connection.send_for(request, HeartbeatResponse, version).error_code
+        self.connection.ask(HeartbeatRequest(self.group, generation, self.id, self.instance_id), version)
+
+    def heard(self) -> int:
+        answer = self.connection.receive()
+        assert isinstance(answer, HeartbeatResponse)
+        return answer.error_code
 
     def leave(self, version: int = 5) -> LeaveGroupResponse:
         return self.remove([MemberIdentity(self.id, self.instance_id)], version)

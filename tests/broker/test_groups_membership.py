@@ -14,11 +14,13 @@ from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, Find
 from headrace.wire.messages.leave_group import MemberIdentity
 from tests.broker import members
 from tests.broker.members import (
+    COORDINATOR_NOT_AVAILABLE,
     HEARTBEAT_VERSIONS,
     JOIN_VERSIONS,
     LEAVE_VERSIONS,
     MEMBER_ID_REQUIRED,
     NONE,
+    NOT_COORDINATOR,
     REBALANCE_IN_PROGRESS,
     SYNC_VERSIONS,
     UNKNOWN_MEMBER_ID,
@@ -31,6 +33,7 @@ from tests.broker.members import (
 from tests.broker.peers import connect, metadata
 from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker
+from tests.redis_view import RedisView
 
 
 @pytest.fixture
@@ -342,6 +345,54 @@ class TestParkedRequests:
             wait_for_state(observer, group, "PreparingRebalance")
             assert broker.stop() == 0
             assert "requests under way were cut" not in broker.log
+
+
+class TestWhileAGroupIsStored:
+    def test_what_comes_meanwhile_is_answered_afterwards(self, start_broker: StartBroker, group: str) -> None:
+        broker = start_broker(group_initial_rebalance_delay_ms=0)
+        with (
+            RedisView.of(broker) as redis,
+            Member(broker, group) as leader,
+            Member(broker, group) as follower,
+            Member(broker, group) as alive,
+            Member(broker, group) as newcomer,
+        ):
+            form(leader, follower, alive)
+            rebalance(leader, follower, alive)
+            redis.call("CLIENT", "PAUSE", 60_000, "WRITE")
+            leader.ask_sync({follower.id: b"work", alive.id: b"more work"})
+            wait_until(lambda: redis.call("INFO", "clients")["blocked_clients"] > 0, "nothing is being stored")
+            follower.ask_sync()
+            alive.ask_heartbeat()
+            newcomer.ask_join()
+            redis.call("CLIENT", "UNPAUSE")
+            assert [member.synced().assignment for member in (leader, follower)] == [b"", b"work"]
+            assert alive.heard() == NONE
+            assert newcomer.joined().error_code == MEMBER_ID_REQUIRED
+            assert alive.sync().assignment == b"more work"
+
+    def test_what_cannot_be_stored_is_refused_and_whoever_came_meanwhile_is_answered(
+        self, start_broker: StartBroker, group: str
+    ) -> None:
+        broker = start_broker(group_initial_rebalance_delay_ms=0, store_timeout_ms=300)
+        with (
+            RedisView.of(broker) as redis,
+            Member(broker, group) as leader,
+            Member(broker, group) as follower,
+        ):
+            form(leader, follower)
+            rebalance(leader, follower)
+            redis.call("CLIENT", "PAUSE", 60_000, "WRITE")
+            leader.ask_sync({follower.id: b"work"})
+            wait_until(lambda: redis.call("INFO", "clients")["blocked_clients"] > 0, "nothing is being stored")
+            follower.ask_sync()
+            refused = (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
+            assert leader.synced().error_code in refused
+            redis.call("CLIENT", "UNPAUSE")
+            wait_until(lambda: leader.sync({follower.id: b"work"}).error_code == NONE, "the leader cannot sync")
+            answer = follower.synced()
+            assert (answer.error_code, answer.assignment) == (NONE, b"work") or answer.error_code in refused
+            assert follower.sync().assignment == b"work"
 
 
 class TestFindCoordinator:
