@@ -58,6 +58,8 @@ class Workload:
 _QUICK = [Workload(100, 1, "all", "none", 50_000), Workload(1_000, 6, "all", "lz4", 10_000)]
 _RDKAFKA_BYTES = {100: 10**8, 1_000: 2 * 10**8}
 _JAVA_BYTES = {100: 8 * 10**7, 1_000: 8 * 10**7}
+_JAVA_REPEATS = 3
+"""Fewer, because most of a turn's time is the start of a Java program."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Turn:
 
 
 def run(report: Report, *, quick: bool) -> None:
-    repeats, workloads = (1, _QUICK) if quick else (3, list(_workloads(_RDKAFKA_BYTES)))
+    repeats, workloads = (1, _QUICK) if quick else (5, list(_workloads(_RDKAFKA_BYTES)))
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
         if not quick:
             # A system's first work is slower: Java compiles, Python makes its codecs.
@@ -82,7 +84,7 @@ def run(report: Report, *, quick: bool) -> None:
             if workload.is_read_too:
                 _tail(report, systems, workload, repeats)
         if not quick and has_kafka(report):
-            _java(report, systems, repeats)
+            _java(report, systems, _JAVA_REPEATS)
 
 
 def _workloads(total_bytes: Mapping[int, int]) -> Iterable[Workload]:
