@@ -31,12 +31,12 @@ from headrace.lake.parquet_file import RangeWriter
 from headrace.lake.place import place_of
 from headrace.lake.range_task import Range, decoded, fetch_range
 from headrace.lake.table import Identity, Written
+from headrace.store.store import StoreOptions
 
 FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "beside four cold consumers", "beside four busy loops"
 FIRST_BYTE_MS = 300.0
 _SHARED_MEMORY = Path("/dev/shm")
 _FILES_A_COMMIT = 200
-_INDEX_STEP_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,11 @@ def _fill(system: Headrace, topic: str, size_bytes: int, records: int, **config:
 def _fill_to_leave(system: Headrace, topic: str, size_bytes: int, records: int, **config: int) -> None:
     """Fills a tiered topic, so that these records can leave Redis however they were joined to entries.
 
-    What is behind the last point of the index stays there: a step of it follows, and the entry that gets the point.
+    What is behind the last point of the index stays there: more than a step of it follows, and the entry that gets the
+    point.
     """
     _fill(system, topic, size_bytes, records, **config)
-    _fill(system, topic, size_bytes, _INDEX_STEP_BYTES // size_bytes)
+    _fill(system, topic, size_bytes, 2 * StoreOptions().index_interval_bytes // size_bytes)
     _fill(system, topic, size_bytes, 1)
 
 

@@ -163,9 +163,9 @@ class LiveGroup:
             self._decide_waiting()
 
     def take(self, request: Request) -> bool:
-        """Whether a request was decided, or waits for it; if not, it needs the store, or the group is to be looked up.
+        """Decides a request, or lets it wait until it can be; its token is told the answer.
 
-        Its token is told the answer.
+        If false, it was not taken: it needs the store, or the group has to be looked up again.
         """
         if self._lock.locked():
             self._waiting.append(request)

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 
 class TimerKind(StrEnum):
+    """A kind of str, because a plain Enum is hashed by a Python function, and every heartbeat looks a timer up."""
+
     SESSION = "session"
     PENDING = "pending member id"
     JOIN = "join"
