@@ -23,27 +23,80 @@ MESSAGES = Path(__file__).parent.parent / "src/headrace/wire/messages"
 
 APIS = {
     0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 8: "OffsetCommit", 9: "OffsetFetch",
-    10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup",
-    15: "DescribeGroups", 16: "ListGroups", 18: "ApiVersions", 19: "CreateTopics", 20: "DeleteTopics",
-    21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 32: "DescribeConfigs",
-    33: "AlterConfigs", 35: "DescribeLogDirs", 37: "CreatePartitions", 42: "DeleteGroups",
-    44: "IncrementalAlterConfigs", 47: "OffsetDelete", 60: "DescribeCluster", 75: "DescribeTopicPartitions",
+    10: "FindCoordinator", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 15: "DescribeGroups",
+    16: "ListGroups", 17: "SaslHandshake", 18: "ApiVersions", 19: "CreateTopics", 20: "DeleteTopics",
+    21: "DeleteRecords", 22: "InitProducerId", 23: "OffsetForLeaderEpoch", 24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn", 26: "EndTxn", 27: "WriteTxnMarkers", 28: "TxnOffsetCommit",
+    29: "DescribeAcls", 30: "CreateAcls", 31: "DeleteAcls",
+    32: "DescribeConfigs", 33: "AlterConfigs", 34: "AlterReplicaLogDirs", 35: "DescribeLogDirs",
+    36: "SaslAuthenticate", 37: "CreatePartitions", 38: "CreateDelegationToken", 39: "RenewDelegationToken",
+    40: "ExpireDelegationToken", 41: "DescribeDelegationToken", 42: "DeleteGroups", 43: "ElectLeaders",
+    44: "IncrementalAlterConfigs", 45: "AlterPartitionReassignments", 46: "ListPartitionReassignments",
+    47: "OffsetDelete", 48: "DescribeClientQuotas", 49: "AlterClientQuotas", 50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials", 55: "DescribeQuorum", 60: "DescribeCluster", 61: "DescribeProducers",
+    64: "UnregisterBroker", 65: "DescribeTransactions", 66: "ListTransactions", 68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe", 74: "ListConfigResources", 75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat", 77: "ShareGroupDescribe",
+    78: "ShareFetch", 79: "ShareAcknowledge", 80: "AddRaftVoter", 81: "RemoveRaftVoter", 88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe", 90: "DescribeShareGroupOffsets", 91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
 }  # fmt: skip
 DATA = ("ConsumerProtocolAssignment", "ConsumerProtocolSubscription")
 
 UNSTABLE = {"InitProducerId": 6}
 """Versions that kio has and that Kafka does not offer unless told to."""
 
-ADDED: dict[str, list[tuple[int, str, str, str, str]]] = {
+
+class Added(typing.NamedTuple):
+    """A field that kio does not have; an empty name only raises the version."""
+
+    version: int
+    field: str = ""
+    hint: str = ""
+    spec: str = ""
+    default: str = ""
+    before: str = ""
+    """The field that it stands before; the last without one."""
+
+    def line(self) -> str:
+        return f'    {self.field}: Annotated[{self.hint}, "{self.spec}"] = {self.default}'
+
+
+ADDED: dict[str, list[Added]] = {
     "ApiVersionsRequest": [
-        (5, "cluster_id", "str | None", "string 5+ null", "None"),
-        (5, "node_id", "int", "int32 5+", "-1"),
+        Added(5, "cluster_id", "str | None", "string 5+ null", "None"),
+        Added(5, "node_id", "int", "int32 5+", "-1"),
     ],
-    "ApiVersionsResponse": [(5, "", "", "", "")],
-    "DeleteGroupsRequest": [(3, "", "", "", "")],
-    "DeletableGroupResult": [(3, "error_message", "str | None", "string 3+ null", "None")],
+    "ApiVersionsResponse": [Added(5)],
+    "DeleteGroupsRequest": [Added(3)],
+    "DeletableGroupResult": [Added(3, "error_message", "str | None", "string 3+ null", "None")],
+    "TxnOffsetCommitRequestTopic": [Added(6, "topic_id", "bytes", "uuid 6+", "ZERO_UUID", "partitions")],
+    "TxnOffsetCommitResponseTopic": [Added(6, "topic_id", "bytes", "uuid 6+", "ZERO_UUID", "partitions")],
+    "StreamsGroupHeartbeatResponse": [
+        Added(1, "acceptable_recovery_lag_long", "int", "int64 1+", "-1", "status"),
+        Added(1, "topology_description_required", "bool", "bool 1+", "False", "endpoint_information_epoch"),
+    ],
+    "StreamsGroupDescribeRequest": [Added(1, "include_topology_description", "bool", "bool 1+", "False")],
+    "StreamsGroupDescribe.DescribedGroup": [
+        # A structure that is never sent: -1 is how its absence travels.
+        Added(1, "no_topology_description", "int", "int8 1+", "-1"),
+        Added(1, "topology_description_status", "int", "int8 1+", "0"),
+        Added(1, "assignor_name", "str | None", "string 1+ null", "None"),
+    ],
 }
-"""Class -> (version, field, Python type, specification, default); an empty field only raises the version."""
+"""Class, or API and class where several have one of that name -> what newer versions have."""
+
+ENDED = {
+    ("TxnOffsetCommitRequestTopic", "name"),
+    ("TxnOffsetCommitResponseTopic", "name"),
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag"),
+}
+"""Fields of kio's newest version that those in ADDED do not have any more."""
+
+
+def added(api: str, cls: str) -> list[Added]:
+    return ADDED.get(f"{api}.{cls}", ADDED.get(cls, []))
+
 
 KINDS = {"error_code": "int16", "timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64"}
 PYTHON = {
@@ -195,7 +248,7 @@ def write_module(api_key: int, name: str, entities: tuple[LoadableEntityType, ..
             if cls.__flexible__:
                 flexible = min(flexible, version)
         parts.append((entity, found))
-    last = max([versions[-1], *(a[0] for e, f in parts for s in f for a in ADDED.get(s, []))])
+    last = max([versions[-1], *(a.version for e, f in parts for s in f for a in added(name, s))])
     body = [write_structures(api_key, name, e, f, (versions[0], last), flexible, parts) for e, f in parts]
     text = "\n\n".join(body)
     head = f'"""{name}: versions {versions[0]} to {last}. Generated by tools/generate_messages.py; do not edit."""'
@@ -236,11 +289,12 @@ def write_structures(
             if default.endswith("()"):
                 default = f"field(default_factory={rename.get(default[:-2], default[:-2])})"
             old = max(max(s.versions) for s in found[cls].values())
-            spec = specification(stretched(seen, old, versions[1]), versions)
-            lines.append(f'    {seen.name}: Annotated[{python_type(seen)}, "{spec}"] = {default}')
-        for _, field, hint, spec, default in ADDED.get(cls, []):
-            if field:
-                lines.append(f'    {field}: Annotated[{hint}, "{spec}"] = {default}')
+            seen = seen if (cls, seen.name) in ENDED else stretched(seen, old, versions[1])
+            lines += [new.line() for new in added(name, cls) if new.before == seen.name]
+            lines.append(
+                f'    {seen.name}: Annotated[{python_type(seen)}, "{specification(seen, versions)}"] = {default}'
+            )
+        lines += [new.line() for new in added(name, cls) if new.field and not new.before]
         if len(lines) == 1:
             lines.append("    pass")
         blocks.append("\n".join(lines))

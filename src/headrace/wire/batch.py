@@ -12,12 +12,22 @@ without touching it.
 
 import struct
 from collections.abc import Iterator
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from crc32c import crc32c
 
-from headrace.wire.compression import CODECS, Buffer, Compression
+from headrace.wire.batch_errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidTimestamp,
+    UnsupportedCompression,
+    UnsupportedFormat,
+)
+from headrace.wire.compression import CODECS, Compression
+from headrace.wire.schema import Buffer
 
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
@@ -27,6 +37,12 @@ HEADER_BYTES: Final = 61
 PREFIX_BYTES: Final = 12
 # A record with neither key, value nor headers: length, attributes, two deltas, two lengths, a count.
 MIN_RECORD_BYTES: Final = 7
+
+# What one batch may decompress to, whatever the topic says. A producer's default batch is 16 KiB, its default request
+# 1 MiB: far above what either becomes at any ratio that real data reaches.
+MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
+_TOPIC_FACTOR: Final = 16
+_HONEST_RATIO: Final = 100
 
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -56,48 +72,6 @@ _MIN_LENGTH_ANY_FORMAT: Final = 14
 _MAX_SEQUENCE: Final = (1 << 31) - 1
 
 
-class BatchError(ValueError):
-    """Why a batch is refused, as a sentence, with the error code that Kafka answers for it."""
-
-    error_code: ClassVar[int]
-
-
-class CorruptBatch(BatchError):
-    """The bytes are damaged: CORRUPT_MESSAGE, which clients answer by sending again."""
-
-    error_code = 2
-
-
-class BatchTooLarge(BatchError):
-    """The batch, or what it decompresses to, is over the limit: MESSAGE_TOO_LARGE."""
-
-    error_code = 10
-
-
-class InvalidTimestamp(BatchError):
-    """The producer set a time that is the broker's to set: INVALID_TIMESTAMP."""
-
-    error_code = 32
-
-
-class UnsupportedFormat(BatchError):
-    """A message of format 0 or 1, met while reading: UNSUPPORTED_FOR_MESSAGE_FORMAT."""
-
-    error_code = 43
-
-
-class UnsupportedCompression(BatchError):
-    """A codec that does not exist, or not in that request version: UNSUPPORTED_COMPRESSION_TYPE."""
-
-    error_code = 76
-
-
-class InvalidBatch(BatchError):
-    """The bytes arrived as they were sent and say something impossible: INVALID_RECORD."""
-
-    error_code = 87
-
-
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     """The header's fields, in their order. `length` is the whole batch, its first 12 bytes included."""
 
@@ -125,6 +99,13 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     @property
     def timestamp_type(self) -> TimestampType:
         return "LogAppendTime" if self.attributes & LOG_APPEND_TIME else "CreateTime"
+
+    @property
+    def has_plausible_times(self) -> bool:
+        """Whether the newest time can be what it says. Some clients leave it at 0 or -1, whatever the records say."""
+        # With a delete horizon the base is that, and the broker itself wrote the newest time.
+        is_cleaned = self.attributes & DELETE_HORIZON
+        return self.max_timestamp > 0 and (self.max_timestamp >= self.base_timestamp or bool(is_cleaned))
 
     @property
     def is_transactional(self) -> bool:
@@ -185,7 +166,7 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
     `records` is the field of the produce request; `zstd` is false below version 7 of that request. The checks and
     their order follow Kafka's broker; stricter are unknown codecs (there an unexpected error), bytes behind the
     batch (there cut off) and the attributes that only a broker may set. Whether the payload holds the records
-    that the header promises takes decoding them: `records.check_records`.
+    that the header promises takes going over them: `skim.check_records`.
     """
     if len(records) < HEADER_BYTES:
         raise _not_one_batch(records)
@@ -195,13 +176,25 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
     if header.base_offset != 0:
         raise InvalidBatch(f"A produced batch starts at base offset 0, not {header.base_offset}.")
     if header.length > max_message_bytes:
-        raise BatchTooLarge(f"The batch has {header.length} bytes; this topic takes {max_message_bytes}.")
+        raise BatchTooLarge(f"The batch has {header.length} bytes; this topic accepts {max_message_bytes}.")
     if header.crc != crc_of(records):
         raise CorruptBatch("The batch's CRC-32C does not match its bytes.")
     _check_attributes(header, zstd)
-    _check_count(header)
+    _check_count(header, max_message_bytes)
     _check_producer(header)
     return header
+
+
+def unpacked_limit(batch_bytes: int, max_message_bytes: int) -> int:
+    """The most that a batch may decompress to in a topic that takes batches of `max_message_bytes`.
+
+    Sixteen times what the topic takes: 16 MiB by default, which is what a Java producer's batch of 16 KiB holds at
+    gzip's best ratio of 1,000. A batch that is large itself may hold a hundred times its size, more than records
+    reach that differ at all. Never more than MAX_UNPACKED_BYTES, as memory has to be there for it, unless the topic
+    takes as much uncompressed.
+    """
+    by_ratio = max(_TOPIC_FACTOR * max_message_bytes, _HONEST_RATIO * batch_bytes)
+    return max(max_message_bytes, min(MAX_UNPACKED_BYTES, by_ratio))
 
 
 def _check_attributes(header: BatchHeader, zstd: bool) -> None:
@@ -212,17 +205,18 @@ def _check_attributes(header: BatchHeader, zstd: bool) -> None:
         return
     if header.is_control:
         raise InvalidBatch("Clients may not write control records.")
-    if header.is_transactional:
-        raise InvalidBatch("The batch is part of a transaction; this broker has no transactions.")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidBatch("The batch is part of a transaction and has no producer id.")
     if header.attributes & DELETE_HORIZON:
         raise InvalidBatch("The batch carries a delete horizon, which only a log cleaner sets.")
-    raise InvalidTimestamp("The batch says LogAppendTime, which only the broker may set.")
+    if header.attributes & LOG_APPEND_TIME:
+        raise InvalidTimestamp("The batch says LogAppendTime, which only the broker may set.")
 
 
-def _check_count(header: BatchHeader) -> None:
+def _check_count(header: BatchHeader, max_message_bytes: int) -> None:
     count = header.count
     if count <= 0:
-        raise InvalidBatch(f"A produced batch holds at least one record; this one says {count}.")
+        raise InvalidBatch(f"A produced batch must have at least one record; this one has {count}.")
     if header.last_offset_delta != count - 1:
         raise InvalidBatch(
             f"A batch of {count} records has last offset delta {count - 1}, not {header.last_offset_delta}."
@@ -230,13 +224,15 @@ def _check_count(header: BatchHeader) -> None:
     payload_bytes = header.length - HEADER_BYTES
     if not header.attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > payload_bytes:
         raise InvalidBatch(f"{count} records do not fit in {payload_bytes} bytes.")
+    if count * MIN_RECORD_BYTES > (limit := unpacked_limit(header.length, max_message_bytes)):
+        raise BatchTooLarge(f"{count} records need more than the {limit} bytes that the batch may decompress to.")
 
 
 def _check_producer(header: BatchHeader) -> None:
     if header.producer_id == -1:
         return
     if header.producer_id < 0:
-        raise InvalidBatch(f"{header.producer_id} is no producer id.")
+        raise InvalidBatch(f"{header.producer_id} is not a producer id.")
     if header.producer_epoch < 0 or header.base_sequence < 0:
         raise InvalidBatch(
             f"Producer {header.producer_id} sent epoch {header.producer_epoch} and sequence"
@@ -269,6 +265,12 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
     _INT16.pack_into(buf, pos + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, pos + _MAX_TIMESTAMP_AT, now_ms)
     _UINT32.pack_into(buf, pos + _CRC_AT, crc_of(memoryview(buf)[pos:end]))
+
+
+def stamp_max_timestamp(buf: bytearray | memoryview, max_timestamp: int) -> None:
+    """Correct what the one whole batch in `buf` says of its newest record. Renews the CRC."""
+    _INT64.pack_into(buf, _MAX_TIMESTAMP_AT, max_timestamp)
+    _UINT32.pack_into(buf, _CRC_AT, crc_of(buf))
 
 
 def stamp_producer(buf: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:

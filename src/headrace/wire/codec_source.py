@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from headrace.wire.schema import SCALARS, Field, Message, fields_of
+from headrace.wire.schema import SCALARS, Message, MessageField, fields_of
 
 
 class Source:
@@ -40,7 +40,7 @@ class Source:
         exec(compile(source, f"<{cls.__name__} v{self.version}>", "exec"), self.names)
         return self.names["run"]
 
-    def present(self, cls: type[Message]) -> tuple[list[Field], list[Field]]:
+    def present(self, cls: type[Message]) -> tuple[list[MessageField], list[MessageField]]:
         """The fields of this version: those in the body, and the tagged ones."""
         found = [f for f in fields_of(cls) if self.version in f.versions]
         tagged = sorted((f for f in found if f.tag is not None), key=lambda f: f.tag or 0)
@@ -56,7 +56,7 @@ def smallest_size(cls: type[Message], version: int, flexible: bool) -> int:
     return max(total, 1)
 
 
-def _smallest_field(field: Field, version: int, flexible: bool) -> int:
+def _smallest_field(field: MessageField, version: int, flexible: bool) -> int:
     if field.is_array:
         return 1 if flexible else 4
     if field.nested is not None:

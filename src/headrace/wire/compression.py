@@ -9,17 +9,23 @@ library, releases the GIL, and its `decompress_into` stops at the end of the buf
 `output_len` is a hint, not a bound). It reads several gzip members or frames back to back in linear time, where a
 loop over zlib's `unused_data` copies the rest for each. Gzip is written with zlib, which is faster at it.
 
+A broker does this in threads while its event loop goes on, so nothing large may hold the GIL either: clearing a
+bytearray of 128 MiB or copying it takes 100 ms. Large output therefore lies in anonymous memory of its own, which the
+system clears page by page while the codec writes, and is handed out as a view.
+
 What is written is what the Java client can read: lz4 frames of independent blocks (KIP-57), snappy in xerial's
 framing with blocks of 32 KiB. Raw snappy, which librdkafka writes, is read too.
 """
 
+import mmap
 import zlib
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import cramjam
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from headrace.wire.schema import Buffer
+
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 # A codec's id in a batch's attributes is its place here.
@@ -32,6 +38,9 @@ _LZ4_LEVEL: Final = 9
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
+_LZ4_PIECE_BYTES: Final = 1 << 20
+"""Its compressor holds the GIL, for half a millisecond with so much."""
+_MAPPED_FROM_BYTES: Final = 1 << 20
 
 # The most that one byte of input can stand for: deflate's longest match in two bits, lz4's run of length bytes,
 # a copy of 64 bytes that takes snappy 3, a zstd block of 128 KiB that takes 4.
@@ -55,12 +64,15 @@ def compress(data: Buffer, codec: Compression) -> bytes:
     return _COMPRESS[codec](data)
 
 
-def decompress(data: Buffer, codec: Compression, max_bytes: int) -> bytes:
-    """What `data` stands for: at most `max_bytes`, or OutputTooLarge; DecompressionFailed if it is malformed."""
+def decompress(data: Buffer, codec: Compression, max_bytes: int) -> Buffer:
+    """What `data` stands for: at most `max_bytes`, or OutputTooLarge; DecompressionFailed if it is malformed.
+
+    Uncompressed it is `data` itself.
+    """
     if codec == "none":
         if len(data) > max_bytes:
             raise _too_large(codec, max_bytes)
-        return bytes(data)
+        return data
     if codec == "snappy":
         return _decompress_snappy(data, max_bytes)
     return _decompress_stream(data, codec, max_bytes)
@@ -70,7 +82,11 @@ def _too_large(codec: Compression, max_bytes: int) -> OutputTooLarge:
     return OutputTooLarge(f"The {codec} payload holds more than the {max_bytes} bytes allowed.")
 
 
-def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> bytes:
+def _room_for(size_bytes: int) -> memoryview:
+    return memoryview(mmap.mmap(-1, size_bytes) if size_bytes >= _MAPPED_FROM_BYTES else bytearray(size_bytes))
+
+
+def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> Buffer:
     """Gzip, lz4 and zstd, whose output length is not known before.
 
     Too little room and broken input are the same exception to the library, so either is tried again with more
@@ -79,10 +95,10 @@ def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> byte
     limit = min(max_bytes, _MAX_RATIO[codec] * len(data))
     room = min(limit, _GUESS_RATIO * len(data) + _GUESS_MIN_BYTES)
     while True:
-        out = bytearray(room)
+        out = _room_for(room)
         try:
             length = _DECOMPRESS_INTO[codec](data, out)
-            return bytes(memoryview(out)[:length])
+            return out[:length] if length >= _MAPPED_FROM_BYTES else bytes(out[:length])
         except cramjam.DecompressionError as error:
             if room == limit:
                 if limit == max_bytes and "write whole buffer" in str(error):
@@ -91,12 +107,27 @@ def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> byte
         room = min(limit, _GUESS_RATIO * room)
 
 
-def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
-    view = memoryview(data)
-    out = bytearray()
+def _decompress_snappy(data: Buffer, max_bytes: int) -> Buffer:
+    blocks = _snappy_blocks(memoryview(data))
+    lengths = [_snappy_length(block) for block in blocks]
+    if sum(lengths) > max_bytes:
+        raise _too_large("snappy", max_bytes)
+    out = _room_for(sum(lengths))
+    pos = 0
+    try:
+        for block, length in zip(blocks, lengths, strict=True):
+            cramjam.snappy.decompress_raw_into(block, out[pos : pos + length])
+            pos += length
+    except cramjam.DecompressionError as error:
+        raise DecompressionFailed(f"The snappy payload is malformed: {error}.") from None
+    return out
+
+
+def _snappy_blocks(view: memoryview) -> list[memoryview]:
+    """The blocks of xerial's framing; without it all is one."""
     if not _has_xerial_magic(view, 0):
-        _append_snappy_block(out, view, max_bytes)
-        return bytes(out)
+        return [view]
+    blocks: list[memoryview] = []
     pos = 0
     while pos < len(view):
         # Streams may follow one another, each with a header of its own.
@@ -107,29 +138,25 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
         pos = start + int.from_bytes(view[pos:start], "big")
         if pos > len(view):
             raise DecompressionFailed("A snappy block runs past the end of the payload.")
-        _append_snappy_block(out, view[start:pos], max_bytes)
+        blocks.append(view[start:pos])
     if pos != len(view):
         raise DecompressionFailed("The snappy payload ends inside a header.")
-    return bytes(out)
+    return blocks
 
 
 def _has_xerial_magic(view: memoryview, pos: int) -> bool:
     return bytes(view[pos : pos + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
 
 
-def _append_snappy_block(out: bytearray, block: memoryview, max_bytes: int) -> None:
-    """A block names its own length: believed only if its bytes could fill it, and if it is allowed."""
+def _snappy_length(block: memoryview) -> int:
+    """A block names its own length: believed only if its bytes could fill it."""
     try:
         length: int = cramjam.snappy.decompress_raw_len(block)
-        if length > _MAX_RATIO["snappy"] * len(block):
-            raise DecompressionFailed(f"A snappy block of {len(block)} bytes claims to hold {length}.")
-        if len(out) + length > max_bytes:
-            raise _too_large("snappy", max_bytes)
-        block_out = bytearray(length)
-        cramjam.snappy.decompress_raw_into(block, block_out)
     except cramjam.DecompressionError as error:
         raise DecompressionFailed(f"The snappy payload is malformed: {error}.") from None
-    out += block_out
+    if length > _MAX_RATIO["snappy"] * len(block):
+        raise DecompressionFailed(f"A snappy block of {len(block)} bytes claims to hold {length}.")
+    return length
 
 
 def _compress_gzip(data: Buffer) -> bytes:
@@ -147,7 +174,9 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(bytes(data))  # takes nothing else
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_PIECE_BYTES):
+        compressor.compress(bytes(view[start : start + _LZ4_PIECE_BYTES]))  # takes nothing else
     return bytes(compressor.finish())
 
 
@@ -163,7 +192,7 @@ _COMPRESS: Final[dict[Compression, Callable[[Buffer], bytes]]] = {
     "zstd": _compress_zstd,
 }
 
-_DECOMPRESS_INTO: Final[dict[Compression, Callable[[Buffer, bytearray], int]]] = {
+_DECOMPRESS_INTO: Final[dict[Compression, Callable[[Buffer, Buffer], int]]] = {
     "gzip": cramjam.gzip.decompress_into,
     "lz4": cramjam.lz4.decompress_into,
     "zstd": cramjam.zstd.decompress_into,

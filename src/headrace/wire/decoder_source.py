@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.wire.codec_source import Source, smallest_size
 from headrace.wire.primitives import DecodeError, read_unsigned_varint
-from headrace.wire.schema import SCALARS, Field, Message, fields_of
+from headrace.wire.schema import SCALARS, Message, MessageField, fields_of
 
 
 class DecoderSource(Source):
@@ -64,7 +64,7 @@ class DecoderSource(Source):
         self.emit(f"pos += {layout.size}")
         run.clear()
 
-    def default(self, field: Field) -> str:
+    def default(self, field: MessageField) -> str:
         if isinstance(field.default, list):
             return "[]"
         if field.default is None or isinstance(field.default, bool | int | str):
@@ -78,7 +78,7 @@ class DecoderSource(Source):
         self.emit("    n, pos = varint(buf, pos - 1)")
         self.emit("    n -= 1")
 
-    def field(self, field: Field, variable: str) -> None:
+    def field(self, field: MessageField, variable: str) -> None:
         """Emits the reading of an array, a nested structure or a value of variable length into `variable`."""
         if field.nested is not None and not field.is_array:
             self.nested(field, variable)
@@ -95,7 +95,7 @@ class DecoderSource(Source):
         else:
             self.sized(field, variable)
 
-    def sized(self, field: Field, variable: str) -> None:
+    def sized(self, field: MessageField, variable: str) -> None:
         self.emit("if n < 0:")
         self.emit(f"    raise DecodeError('{field.name} has a length below zero')")
         if field.is_array:
@@ -112,7 +112,7 @@ class DecoderSource(Source):
         self.emit(f"{variable} = {text}")
         self.emit("pos = to")
 
-    def array(self, field: Field, variable: str) -> None:
+    def array(self, field: MessageField, variable: str) -> None:
         smallest = self.smallest_element(field)
         self.emit(f"if n > left or n * {smallest} > end - pos:")
         self.emit(f"    raise DecodeError('{field.name} has more elements than the message can hold')")
@@ -144,14 +144,14 @@ class DecoderSource(Source):
         self.emit("    raise DecodeError('an array has a null element')")
         self.cut(kind, variable)
 
-    def smallest_element(self, field: Field) -> int:
+    def smallest_element(self, field: MessageField) -> int:
         if field.nested is not None:
             return smallest_size(field.nested, self.version, self.flexible)
         if field.kind in SCALARS:
             return struct.calcsize(">" + SCALARS[field.kind])
         return 1 if self.flexible else 2
 
-    def nested(self, field: Field, variable: str) -> None:
+    def nested(self, field: MessageField, variable: str) -> None:
         assert field.nested is not None
         if self.version not in field.nullable:
             self.emit(f"{variable} = {self.structure(field.nested)}")
@@ -166,7 +166,7 @@ class DecoderSource(Source):
         self.emit(f"{variable} = {self.structure(field.nested)}")
         self.depth -= 1
 
-    def tags(self, tagged: list[Field], values: dict[str, str]) -> None:
+    def tags(self, tagged: list[MessageField], values: dict[str, str]) -> None:
         for field in tagged:
             values[field.name] = self.fresh("v")
             self.emit(f"{values[field.name]} = {self.default(field)}")

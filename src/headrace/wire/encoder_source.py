@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.wire.codec_source import Source
 from headrace.wire.primitives import unsigned_varint
-from headrace.wire.schema import SCALARS, Field, Message
+from headrace.wire.schema import SCALARS, Message, MessageField
 
 
 class EncoderSource(Source):
@@ -50,7 +50,7 @@ class EncoderSource(Source):
             run.append((code, value))
             self.scalars(run)
 
-    def field(self, field: Field, value: str, run: list[tuple[str, str]]) -> None:
+    def field(self, field: MessageField, value: str, run: list[tuple[str, str]]) -> None:
         if self.version not in field.nullable:
             self.present_field(field, value, run)
             return
@@ -69,10 +69,10 @@ class EncoderSource(Source):
         self.scalars(run)
         self.depth -= 1
 
-    def length_size(self, field: Field) -> int:
+    def length_size(self, field: MessageField) -> int:
         return 2 if field.kind == "string" and not field.is_array else 4
 
-    def present_field(self, field: Field, value: str, run: list[tuple[str, str]]) -> None:
+    def present_field(self, field: MessageField, value: str, run: list[tuple[str, str]]) -> None:
         if field.is_array:
             self.array(field, value, run)
         elif field.nested is not None:
@@ -102,7 +102,7 @@ class EncoderSource(Source):
             self.length("i", f"sum(map(len, {variable}))", run)
             self.emit(f"out.extend({variable})")
 
-    def array(self, field: Field, value: str, run: list[tuple[str, str]]) -> None:
+    def array(self, field: MessageField, value: str, run: list[tuple[str, str]]) -> None:
         variable = self.fresh("x")
         self.emit(f"{variable} = {value}")
         self.length("i", f"len({variable})", run)
@@ -123,7 +123,7 @@ class EncoderSource(Source):
             self.scalars(inner)
         self.depth -= 1
 
-    def tags(self, tagged: list[Field], source: str, run: list[tuple[str, str]]) -> None:
+    def tags(self, tagged: list[MessageField], source: str, run: list[tuple[str, str]]) -> None:
         """Tagged fields travel only where they differ from their default."""
         if not tagged:
             run.append(("b", "0"))

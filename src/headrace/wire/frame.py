@@ -10,7 +10,7 @@ import struct
 from typing import NamedTuple
 
 from headrace.wire import codec
-from headrace.wire.apis import API_VERSIONS, APIS
+from headrace.wire.apis import API_VERSIONS, SPOKEN
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.schema import Buffer, Message, Payload
 
@@ -44,7 +44,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
             pos += size
         elif size < -1:
             raise DecodeError("the client id has a length below zero")
-        api = APIS.get(api_key)
+        api = SPOKEN.get(api_key)
         # The header of an unsupported version has to be guessed: only its fixed part is relied on then.
         if api is not None and api.flexible_since <= version <= api.newest:
             pos = _skip_tags(frame, pos)
@@ -76,7 +76,7 @@ def request_frame(message: Payload, version: int, correlation_id: int, client_id
 def response_frame(api_key: int, message: Message, version: int, correlation_id: int) -> Pieces:
     """A response as buffers to send: small pieces joined, large ones as they are."""
     pieces: Pieces = [b""]
-    if api_key != API_VERSIONS and version >= APIS[api_key].flexible_since:
+    if api_key != API_VERSIONS and version >= SPOKEN[api_key].flexible_since:
         pieces.append(b"\0")
     codec.encoder(type(message), version)(message, pieces)
     pieces[0] = _RESPONSE_HEAD.pack(4 + sum(map(len, pieces)), correlation_id)
@@ -85,7 +85,7 @@ def response_frame(api_key: int, message: Message, version: int, correlation_id:
 
 def response_body(api_key: int, version: int, frame: Buffer) -> int:
     """Where the message starts in a response's frame (without its length, after the correlation id)."""
-    if api_key == API_VERSIONS or version < APIS[api_key].flexible_since:
+    if api_key == API_VERSIONS or version < SPOKEN[api_key].flexible_since:
         return _CORRELATION_ID.size
     try:
         return _skip_tags(frame, _CORRELATION_ID.size)

@@ -62,7 +62,7 @@ class Payload(Message):
     api: ClassVar[Api]
 
 
-class Field(msgspec.Struct, frozen=True):
+class MessageField(msgspec.Struct, frozen=True):
     """How one field of a message travels."""
 
     name: str
@@ -75,10 +75,10 @@ class Field(msgspec.Struct, frozen=True):
     default: Any
 
 
-_fields_by_class: dict[type[Message], tuple[Field, ...]] = {}
+_fields_by_class: dict[type[Message], tuple[MessageField, ...]] = {}
 
 
-def fields_of(cls: type[Message]) -> tuple[Field, ...]:
+def fields_of(cls: type[Message]) -> tuple[MessageField, ...]:
     """The fields of a message class in the order in which they travel."""
     found = _fields_by_class.get(cls)
     if found is None:
@@ -88,7 +88,7 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
     return found
 
 
-def _field(cls: type[Message], info: msgspec.structs.FieldInfo, hint: Any) -> Field:
+def _field(cls: type[Message], info: msgspec.structs.FieldInfo, hint: Any) -> MessageField:
     if get_origin(hint) is not Annotated:
         raise TypeError(f"{cls.__name__}.{info.name} says no wire type")
     kind, *words = get_args(hint)[1].split()
@@ -107,7 +107,7 @@ def _field(cls: type[Message], info: msgspec.structs.FieldInfo, hint: Any) -> Fi
     if kind not in SCALARS and kind not in VARIABLE:
         nested = getattr(sys.modules[cls.__module__], kind)
     default = info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
-    return Field(info.name, kind, is_array, nested, versions, nullable, tag, default)
+    return MessageField(info.name, kind, is_array, nested, versions, nullable, tag, default)
 
 
 def version_range(text: str) -> range:

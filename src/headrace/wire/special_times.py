@@ -1,0 +1,5 @@
+"""What ListOffsets takes in place of a time."""
+
+from __future__ import annotations
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
