@@ -1,11 +1,11 @@
 """A group's lasting identity: the id `cgp_<ulid>` and the resource locator `<org>/consumer-groups/<slug>`.
 
-Kafka knows a group by its name alone. Here a group also keeps an id from its first join on, through the
+Kafka knows a group by its name alone. Here a group also keeps an id from its first member on, through the
 last leave, a restart and a move to another node, so that other systems can refer to it.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from itertools import count
 
@@ -17,7 +17,7 @@ _COUNTED_TO = 10
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
 
-class Identity(msgspec.Struct, frozen=True):
+class GroupIdentity(msgspec.Struct, frozen=True):
     id: str
     org: str
     slug: str
@@ -49,6 +49,6 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
 
-def mint(group_id: str, org: str, ulid: str, slug_taken: Callable[[str], bool]) -> Identity:
-    slug = next(candidate for candidate in slug_candidates(group_id) if not slug_taken(candidate))
-    return Identity(id=f"cgp_{ulid.lower()}", org=org, slug=slug)
+def mint(group_id: str, org: str, ulid: str, taken_slugs: Collection[str]) -> GroupIdentity:
+    slug = next(candidate for candidate in slug_candidates(group_id) if candidate not in taken_slugs)
+    return GroupIdentity(id=f"cgp_{ulid.lower()}", org=org, slug=slug)

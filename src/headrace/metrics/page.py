@@ -1,0 +1,42 @@
+"""docs/metrics.md, written from the table."""
+
+from __future__ import annotations
+
+from headrace.metrics.table import METRICS, OTHERS
+
+_HEAD = f"""# Metrics
+
+`headrace serve --http-port 9080` answers `/metrics` with text for Prometheus, of all its nodes
+where it has a [console](console.md), else each node on a port of its own:
+
+```yaml
+scrape_configs:
+  - job_name: headrace
+    static_configs:
+      - targets: ["127.0.0.1:9080"]
+```
+
+Every sample also has the label `node`. Names are stable: a test freezes them.
+
+- Rates, bytes and records count what passed through this node since it started.
+- A group is shown by its coordinator alone. When it moves, its samples move with it: use `max without (node)`.
+- Lag is counted every ten seconds in the background. In seconds it is the age of the oldest record that is left to
+  read. For topics of format `stream` records are counted; where that would cost too much, there is no sample.
+- At most `metrics_names_max` topics and as many groups have samples of their own; all other topics are one, `{OTHERS}`.
+  Partitions have samples with `--metrics-partitions` only.
+- On another address than loopback `/metrics` needs `metrics_token_file`, and scrapers send its content as a bearer
+  token.
+
+`deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
+
+| name | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def render_docs() -> str:
+    rows = (
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels) or '-'} | {one.meaning} |\n"
+        for one in METRICS.values()
+    )
+    return _HEAD + "".join(rows)

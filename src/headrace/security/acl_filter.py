@@ -1,0 +1,44 @@
+"""Which rules a filter means: what DescribeAcls and DeleteAcls ask for.
+
+ANY and a missing name, principal or host mean all of them. The pattern MATCH means every pattern that a resource of
+this name falls under, as the decision itself would see it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.security.acls import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
+
+
+class AclFilter(msgspec.Struct, frozen=True):
+    """What is looked for."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches(self, rule: Acl) -> bool:
+        return (
+            self.resource_type in (ResourceType.ANY, rule.resource_type)
+            and self._matches_pattern(rule)
+            and self.principal in (None, rule.principal)
+            and self.host in (None, rule.host)
+            and self.operation in (Operation.ANY, rule.operation)
+            and self.permission in (Permission.ANY, rule.permission)
+        )
+
+    def _matches_pattern(self, rule: Acl) -> bool:
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, rule.pattern):
+            return False
+        if self.name is None or self.name == rule.name:
+            return True
+        if self.pattern is not PatternType.MATCH:
+            return False
+        if rule.pattern is PatternType.PREFIXED:
+            return self.name.startswith(rule.name)
+        return rule.name == WILDCARD

@@ -1,0 +1,39 @@
+"""Who asks, in whose name, and which way they came in.
+
+Who does not log in is anonymous and belongs to the organisation `default`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Principal(NamedTuple):
+    """Who somebody is, as Kafka writes it: `User:alice`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+SYSTEM = Principal("System", "headrace")
+"""The broker itself, for work that nobody asked for. A login makes users, so nobody can log in as this."""
+
+
+class Caller(NamedTuple):
+    """Whoever a connection, or the broker itself, acts for."""
+
+    principal: Principal
+    organisation: str
+    listener: str
+    """By whose endpoints the caller reaches nodes; empty for the broker itself."""
+    host: str = ""
+    """The address that the client connects from, as rules about hosts see it; empty for the broker itself."""
+
+
+def system_caller(organisation: str) -> Caller:
+    """The broker itself, at work for an organisation."""
+    return Caller(SYSTEM, organisation, "")

@@ -1,0 +1,65 @@
+"""What can happen to a transactional id. Requests carry a token: the broker's name for the answer that it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from headrace.transactions.state import NO_EPOCH, NO_PRODUCER, Open
+from headrace.wire.errors import ErrorCode
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to a request."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER
+    epoch: int = NO_EPOCH
+
+
+class TxnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    token: Hashable
+    seen: Open | None
+    """The open transaction as it was read for this request."""
+    new_producer_id: int
+    """One that was never given out, should it be needed."""
+
+
+class InitProducer(TxnRequest, frozen=True, kw_only=True):
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER
+    epoch: int = NO_EPOCH
+
+
+class EndTxn(TxnRequest, frozen=True, kw_only=True):
+    producer_id: int
+    epoch: int
+    commit: bool
+    version: int
+    """Of the protocol: 1 or 2."""
+
+
+class Expire(msgspec.Struct, frozen=True):
+    """The open transaction has to go: its time is over, or the store may have lost some of it.
+
+    One of which a marker says that it was committed had been prepared, and the store lost that: it is committed.
+    """
+
+    seen: Open
+    commit: bool = False
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Every partition has its marker, every group its verdict."""
+
+    number: int
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """The id has not been used for long."""
+
+    unused_since_ms: int
+
+
+Event = InitProducer | EndTxn | Expire | Finished | Forget

@@ -1,0 +1,128 @@
+"""What is known of one transactional id. Plain data; a decision makes a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from headrace.transactions.table import PREPARED, TxnState
+
+LAST_EPOCH = 32_767
+EXHAUSTED_EPOCH = LAST_EPOCH - 1
+"""A producer that has this epoch gets a new id with its next one."""
+NO_PRODUCER = -1
+NO_EPOCH = -1
+
+
+class Open(msgspec.Struct, frozen=True):
+    """A transaction that was begun, as it was seen in the store."""
+
+    number: int
+    start_ms: int
+    partitions: tuple[tuple[str, int], ...] = ()
+    """Topic id and number."""
+    groups: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return len(self.partitions) + len(self.groups)
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The last verdict: what its markers say, and whom they go to."""
+
+    number: int
+    commit: bool
+    producer_id: int
+    epoch: int
+    """Of the markers."""
+    version: int
+    partitions: tuple[tuple[str, int], ...] = ()
+    groups: tuple[str, ...] = ()
+    start_ms: int = -1
+
+
+class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
+    """One id."""
+
+    id: str
+    state: TxnState = TxnState.EMPTY
+    """As its coordinator stored it: never Ongoing, which shows in what others added."""
+    producer_id: int
+    epoch: int
+    last_epoch: int = NO_EPOCH
+    """The one before, whose holder may not have heard of the current one."""
+    previous_id: int = NO_PRODUCER
+    """The producer id before this one, whose epochs were used up."""
+    timeout_ms: int
+    number: int = 0
+    """Of the last transaction that was prepared."""
+    updated_ms: int
+    ending: Ending | None = None
+    writes: int = 0
+    """Counts what was decided: no two writes are alike."""
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.state in PREPARED
+
+    def open_of(self, seen: Open | None) -> Open | None:
+        """What was seen in the store, if it is a transaction that has not ended."""
+        return seen if seen is not None and seen.number == self.number + 1 else None
+
+    def shown(self, seen: Open | None) -> TxnState:
+        """The state as clients know it."""
+        return TxnState.ONGOING if not self.is_prepared and self.open_of(seen) is not None else self.state
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    """What no script reads."""
+
+    last_epoch: int
+    previous_id: int
+    timeout_ms: int
+    updated_ms: int
+    ending: Ending | None
+
+
+def to_fields(known: TransactionalId, expected: int) -> dict[str, Any]:
+    """The document, and how many partitions and groups it was decided about; -1 if they do not matter."""
+    return {
+        "state": known.state.value,
+        "pid": known.producer_id,
+        "epoch": known.epoch,
+        "number": known.number,
+        "rest": _Rest(known.last_epoch, known.previous_id, known.timeout_ms, known.updated_ms, known.ending),
+        "guard": f"{known.writes} {expected}",
+    }
+
+
+def from_fields(name: str, fields: Mapping[str, Any]) -> TransactionalId:
+    rest: _Rest = fields["rest"]
+    return TransactionalId(
+        id=name,
+        state=TxnState(fields["state"]),
+        producer_id=fields["pid"],
+        epoch=fields["epoch"],
+        last_epoch=rest.last_epoch,
+        previous_id=rest.previous_id,
+        timeout_ms=rest.timeout_ms,
+        number=fields["number"],
+        updated_ms=rest.updated_ms,
+        ending=rest.ending,
+        writes=int(fields["guard"].split(" ")[0]),
+    )
+
+
+def pack(value: Any) -> bytes:
+    """A field as it is stored: numbers and words as scripts read them."""
+    return str(value).encode() if isinstance(value, int | str) else msgspec.json.encode(value)
+
+
+def unpack(field: str, raw: bytes) -> Any:
+    """ValueError if it cannot be read."""
+    if field == "rest":
+        return msgspec.json.decode(raw, type=_Rest)
+    return int(raw) if field in ("pid", "epoch", "number") else raw.decode()
