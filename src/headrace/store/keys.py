@@ -7,7 +7,23 @@ Redis code has to know: there a key beside it says which topic owns it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
+
+from headrace.organisations import DEFAULT_ORGANISATION
+
+DEFAULT_PREFIX = "headrace"
+
+
+class CleanKeys(NamedTuple):
+    """The keys of a partition's compacted part, and of the copy that is to take its place."""
+
+    log: str
+    points: str
+    """Its index."""
+    new_log: str
+    new_points: str
 
 
 class PartitionKeys(msgspec.Struct, frozen=True):
@@ -18,6 +34,8 @@ class PartitionKeys(msgspec.Struct, frozen=True):
     meta: str
     index: str
     producers: str
+    aborted: str = ""
+    """Aborted transactions, in the format `log`."""
     exceptions: str = ""
     owner: str = ""
 
@@ -26,18 +44,32 @@ class PartitionKeys(msgspec.Struct, frozen=True):
         """The key that says whether the partition of this topic is there: the first that carries the topic's id."""
         return self.meta if self.owner else self.log
 
+    @property
+    def touched(self) -> str:
+        """What is written, in the partition's slot, before asking what replicas have."""
+        return f"{self.meta}:touched"
+
     def all(self) -> tuple[str, ...]:
         """For deleting: the keys that are this topic's and no other one's of its name."""
         if self.owner:
-            return (self.meta, self.index, self.producers, self.exceptions)
-        return (self.log, self.meta, self.index, self.producers)
+            return (self.meta, self.index, self.producers, self.exceptions, self.touched)
+        return (self.log, self.meta, self.index, self.producers, self.aborted, self.touched, *self.clean)
+
+    @property
+    def clean(self) -> CleanKeys:
+        """Where a compacted log of format `log` has what is left of its records."""
+        stem = self.log.removesuffix(":log")
+        return CleanKeys(f"{stem}:clean", f"{stem}:clean:index", f"{stem}:clean:new", f"{stem}:clean:new:index")
 
 
-class Keys(msgspec.Struct, frozen=True):
-    """The keys of one prefix and organisation."""
+class ClusterKeys(msgspec.Struct, frozen=True):
+    """The keys of what all organisations share."""
 
-    prefix: str = "headrace"
-    organisation: str = "default"
+    prefix: str = DEFAULT_PREFIX
+
+    def of(self, organisation: str) -> Keys:
+        """The keys of an organisation."""
+        return Keys(self.prefix, organisation)
 
     @property
     def cluster(self) -> str:
@@ -45,15 +77,50 @@ class Keys(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> str:
-        return f"{self.prefix}:nodes"
+        return f"{self.prefix}:{{nodes}}"
+
+    def node(self, node_id: int) -> str:
+        return f"{self.nodes}:{node_id}"
+
+    @property
+    def users(self) -> str:
+        return f"{self.prefix}:security:{{users}}"
+
+    @property
+    def login_secret(self) -> str:
+        """What salts of users that are not there are made from: the same on every node, and after a restart."""
+        return f"{self.prefix}:security:login-secret"
+
+    @property
+    def acls(self) -> str:
+        return f"{self.prefix}:security:{{acls}}"
+
+    @property
+    def quotas(self) -> str:
+        return f"{self.prefix}:security:{{quotas}}"
+
+    @property
+    def organisations(self) -> str:
+        return f"{self.prefix}:security:{{organisations}}"
+
+    @property
+    def usage(self) -> str:
+        return f"{self.prefix}:security:{{organisations}}:usage"
 
     @property
     def announcements(self) -> str:
-        """A channel, not a key."""
-        return f"{self.prefix}:{self.organisation}:appends"
+        """A channel, not a key. One for all: what is said there names topics by ids, which no two organisations share.
 
-    def node(self, node_id: int) -> str:
-        return f"{self.prefix}:nodes:{node_id}"
+        It has the name from when there was one organisation, so that nodes of two versions hear each other.
+        """
+        return f"{self.prefix}:{DEFAULT_ORGANISATION}:appends"
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """The keys of one organisation."""
+
+    prefix: str = DEFAULT_PREFIX
+    organisation: str = DEFAULT_ORGANISATION
 
     @property
     def topics(self) -> str:
@@ -62,6 +129,10 @@ class Keys(msgspec.Struct, frozen=True):
     @property
     def deleted_topics(self) -> str:
         return f"{self.topics}:deleted"
+
+    @property
+    def configs(self) -> str:
+        return f"{self.prefix}:{self.organisation}:{{configs}}"
 
     @property
     def groups(self) -> str:
@@ -77,10 +148,31 @@ class Keys(msgspec.Struct, frozen=True):
     def group_offsets(self, group_id: str) -> str:
         return f"{self.prefix}:{self.organisation}:{{{escape(group_id)}}}:offsets"
 
+    @property
+    def transactions(self) -> str:
+        """The set of all transactional ids."""
+        return f"{self.prefix}:{self.organisation}:transactions"
+
+    def transaction(self, transactional_id: str) -> str:
+        """What the coordinator of an id writes."""
+        return f"{self.prefix}:{self.organisation}:{{txn:{escape(transactional_id)}}}:state"
+
+    def open_transaction(self, transactional_id: str) -> str:
+        """The partitions and groups of its open transaction, which any node adds."""
+        return f"{self.prefix}:{self.organisation}:{{txn:{escape(transactional_id)}}}:open"
+
+    def transaction_rows(self, transactional_id: str) -> str:
+        """Nothing yet: what is owned may have rows."""
+        return f"{self.prefix}:{self.organisation}:{{txn:{escape(transactional_id)}}}:rows"
+
+    def group_verdicts(self, group_id: str) -> str:
+        """How the transactions ended that a group has pending offsets of."""
+        return f"{self.prefix}:{self.organisation}:{{{escape(group_id)}}}:verdicts"
+
     def partition(self, topic: str, partition: int, short_id: str) -> PartitionKeys:
         """Keys of a partition in format `log`."""
         stem = f"{self.prefix}:{self.organisation}:{{{escape(topic)}:{partition}:{short_id}}}"
-        return PartitionKeys(f"{stem}:log", f"{stem}:meta", f"{stem}:index", f"{stem}:producers")
+        return PartitionKeys(f"{stem}:log", f"{stem}:meta", f"{stem}:index", f"{stem}:producers", f"{stem}:aborted")
 
     def stream_partition(self, topic: str, partition: int, short_id: str) -> PartitionKeys:
         """Keys of a partition in format `stream`."""
@@ -91,8 +183,8 @@ class Keys(msgspec.Struct, frozen=True):
             f"{own}:meta",
             f"{own}:index",
             f"{own}:producers",
-            f"{own}:exceptions",
-            f"{stem}:owner",
+            exceptions=f"{own}:exceptions",
+            owner=f"{stem}:owner",
         )
 
 

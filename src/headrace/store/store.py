@@ -1,8 +1,8 @@
-"""The store as the broker sees it: topics, partitions, nodes, and the upkeep that goes on behind them.
+"""The store as the broker sees it: organisations with their topics, nodes, and the upkeep that goes on behind them.
 
-It holds two connections: one for appends and small commands, one for large replies, so that an acknowledgement never
-waits behind a megabyte of somebody's Fetch; two more to listen on, once there is something to listen to. Nothing here
-is the truth; all of it can be read again from Redis.
+It holds two connections to each server: one for appends and small commands, one for large replies, so that an
+acknowledgement never waits behind a megabyte of somebody's Fetch; more to listen on, once there is something to listen
+to. Nothing here is the truth; all of it can be read again from Redis.
 """
 
 from __future__ import annotations
@@ -10,109 +10,150 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
+import secrets
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
+from headrace.clock import Clock
 from headrace.cold_log import ColdAway, ColdLog
-from headrace.store.address import Address
-from headrace.store.announcements import Announcements
-from headrace.store.catalogue import Catalogue, Topic
-from headrace.store.cold_access import InTime, NoLake
-from headrace.store.cold_reads import ColdReads
-from headrace.store.errors import PartitionGone, RedisError, StoreError
-from headrace.store.formats import is_stream, is_tiered
-from headrace.store.groups import GroupStore
-from headrace.store.identity import kafka_uuid, new_id
-from headrace.store.keys import Keys
-from headrace.store.nodes import Node, NodeIdTaken, Nodes
-from headrace.store.partition import Partition
-from headrace.store.partitions import AnyPartition
-from headrace.store.redis import Argument, RedisLink, parse_info
-from headrace.store.scripts import Scripts
-from headrace.store.stream_partition import StreamPartition
-from headrace.store.stream_watch import StreamWatch
-from headrace.store.tail import TailCache
+from headrace.organisations import DEFAULT_ORGANISATION
+from headrace.store.cluster.announcements import Announcements
+from headrace.store.cluster.endpoints import Node
+from headrace.store.cluster.groups import GroupStore
+from headrace.store.cluster.identity import kafka_uuid, new_id
+from headrace.store.cluster.leases import Leases, renewal_timeout_ms
+from headrace.store.cluster.neighbours import Neighbours
+from headrace.store.cluster.nodes import Nodes
+from headrace.store.cluster.replicas import MeantReplicas
+from headrace.store.cluster.shared_hash import SharedHash
+from headrace.store.cluster.transactions import TransactionStore
+from headrace.store.cold.access import InTime, NoLake
+from headrace.store.cold.reads import BackgroundReads
+from headrace.store.confidence import Confidence, Level, Outlook, View
+from headrace.store.keys import ClusterKeys
+from headrace.store.options import StoreOptions
+from headrace.store.organisation import Organisation
+from headrace.store.partition import origin
+from headrace.store.partition.base import Partition
+from headrace.store.partition.tail import TailCache
+from headrace.store.redis.address import Address
+from headrace.store.redis.errors import LeftToLeader, PartitionGone, RedisError, StoreError
+from headrace.store.redis.memory import Room
+from headrace.store.redis.probe import check_commands
+from headrace.store.redis.shard import Shard
+from headrace.store.redis.topology import Slot, open_topology
+from headrace.store.security.rows import SecurityRows
+from headrace.store.security.tenants import Tenants
+from headrace.store.security.usage import Usage
+from headrace.store.security.users import Users
+from headrace.store.starting import patiently
+from headrace.store.stream.watch import StreamWatch
+from headrace.store.takeover import Takeovers
+from headrace.store.topic_configs.policy import TopicPolicies
+from headrace.store.unpacking import Unpacking
 
 log = logging.getLogger(__name__)
 
 _UPKEEP_EVERY_S = 1.0
-_OLDEST_REDIS = (6, 2)
+_SECURITY_EVERY_S = 0.4
+_CLUSTER_ID_PATIENCE_S = 3 * _UPKEEP_EVERY_S
+_CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
-
-
-class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and times of the store."""
-
-    prefix: str = "headrace"
-    timeout_ms: int = 10_000
-    node_lease_ms: int = 10_000
-    tail_cache_bytes: int = 64 << 20
-    append_entry_bytes: int = 1 << 20
-    index_interval_bytes: int = 64 << 10
-    snapshot_interval_bytes: int = 8 << 20
-    producer_expiration_ms: int = 86_400_000
-    memory_high_mark_percent: int = 90
-    allow_eviction: bool = False
-    cold_timeout_ms: int = 10_000
-
-
-class StoreRefused(Exception):
-    """This Redis cannot hold a log; the message says why and what to do."""
+_LEAVE_AT_ONCE = 64
+_LEAVE_PATIENCE_S = 1.0
+"""What is not left by then is read again by its next leader."""
 
 
 class Store:
     """Everything that lives in Redis."""
 
-    def __init__(self, address: Address, me: Node, options: StoreOptions) -> None:
+    def __init__(self, address: Address, me: Node, options: StoreOptions, clock: Clock | None = None) -> None:
         self.options = options
+        self.clock = clock or Clock()
         self.cold: ColdLog = NoLake()
-        self.cold_reads = ColdReads(self)
-        self.keys = Keys(options.prefix)
-        self.link = RedisLink(address, "commands", options.timeout_ms)
-        self.reads = RedisLink(address, "reads", options.timeout_ms)
-        self.scripts = Scripts(self.link)
-        self.catalogue = Catalogue(self.link, self.scripts, self.keys)
-        self.nodes = Nodes(self.link, self.scripts, self.keys, me, options.node_lease_ms)
-        self.groups = GroupStore(self.link, self.scripts, self.keys)
+        self.cold_reads = BackgroundReads(self)
+        self.keys = ClusterKeys(options.prefix)
+        self.topology = open_topology(address, options)
+        home = self.topology.slot_of(self.keys.cluster)
+        self.link, self.reads, self.scripts = home.link, home.reads, home.scripts
+        """The ways to what all nodes share; partitions and groups have their own."""
+        self.name = secrets.token_hex(6)
+        """Of this process, in what it writes: to be known again by it, and by nobody else."""
+        home = self.topology.slot_of(self.keys.nodes)
+        timeout_ms = renewal_timeout_ms(options)
+        self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
+        self.nodes = Nodes(self.leases, me, self.clock)
+        self.replicas = MeantReplicas(self.topology, self.keys.cluster, options)
+        self._outlooks: dict[Slot, Outlook] = {}
+        self.groups = GroupStore(self.topology, self.keys)
+        self.transactions = TransactionStore(self.topology, self.keys)
         self.announcements = Announcements(self)
+        self.neighbours = Neighbours(self.nodes, self.announcements.nodes_changed)
         self.stream_watch = StreamWatch(self)
+        self.policies = TopicPolicies()
+        self.topology.copied.wanted = lambda: self.policies.replicas and self.replicas.wanted(self.policies.replicas)
         self.tails = TailCache(options.tail_cache_bytes)
+        self.unpacking = Unpacking()
         self.cluster_id = ""
-        self.memory_is_full = False
-        self.memory_percent = 0
         self.events: Counter[str] = Counter()
-        self.catalogue.on_load = self._forget_deleted
-        self._partitions: dict[tuple[bytes, int], AnyPartition] = {}
-        self._opening: dict[tuple[bytes, int], asyncio.Task[AnyPartition]] = {}
+        self.default = Organisation(self, DEFAULT_ORGANISATION)
+        """The organisation of whoever names none; the brokers' own configs are there, too."""
+        self.organisations = {DEFAULT_ORGANISATION: self.default}
+        self.users = Users(self.topology, self.keys.users, self.clock)
+        self.acls = SecurityRows(self.topology, self.keys.acls, self.clock)
+        self.quotas = SecurityRows(self.topology, self.keys.quotas, self.clock)
+        self.tenants = Tenants(self)
+        self.usage = Usage(self)
+        self.security_tables: list[SharedHash] = [self.tenants.rows, self.users, self.acls, self.quotas]
+        """What decides who may do what: changes are followed at short intervals."""
+        self.login_secret = b""
+        """The same on every node, and known to nobody outside: for what must look random and stay the same."""
+        self.takeovers = Takeovers(self)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._restored_timeline = self.link.timeline
+        self._restored = Confidence()
+        """Whether the partitions that we lead have what a store that went back in time lost."""
         self._is_restoring = False
-        self._told_kind = ""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Connects, checks the server, claims the node id and reads the catalogue."""
+    async def start(self, *, serves: bool = True) -> None:
+        """Connects, checks the server, claims the node id and reads the catalogue.
+
+        Whoever cannot answer clients yet says so, and calls `serve` as soon as it can.
+        """
         try:
-            await self.link.start()
-            await self.reads.start()
-            await self._check_server()
-            await self.link.call("HSETNX", self.keys.cluster, "id", kafka_uuid(new_id()))
-            self.cluster_id = (await self.link.call("HGET", self.keys.cluster, "id")).decode()
-            await self.nodes.claim()
-            await self.catalogue.load()
+            await self.topology.start()
+            await patiently(lambda: check_commands(self.topology, self.options.prefix))
+            await self.leases.start()
+            await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
+            await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
+            self.spawn(self.nodes.keep())  # what follows may take longer than a lease
+            await patiently(self.default.load, self._load_security)
             await self.announcements.start()
         except BaseException:
+            await self._end_tasks()
             await self.announcements.close()
-            await self.link.close()
-            await self.reads.close()
+            await self.leases.close()
+            await self.topology.close()
             raise
-        self.spawn(self.catalogue.sweep())
+        self.nodes.on_claim = lambda: self.spawn(self.announcements.nodes_changed())
+        self.nodes.on_change.append(self._wake_moved)
+        self.spawn(self.default.catalogue.sweep())
         self.spawn(self._upkeep())
+        self.spawn(self._follow_security())
+
+    async def serve(self) -> None:
+        """Clients are answered from now on: this node takes its share of partitions and groups."""
+        await patiently(self.nodes.serve, self.announcements.nodes_changed)
+        self.nodes.on_look = self.neighbours.follow
+        self.neighbours.follow()
+
+    def _wake_moved(self) -> None:
+        """Long polls on partitions that another node leads now are over: it has what comes next."""
+        for partition in self._partitions:
+            if partition.watchers and not self._leads(partition):
+                partition.tell_watchers()
 
     def plug_in(self, cold: ColdLog) -> None:
         """Takes a reader of the lake; whoever plugged it in closes it."""
@@ -120,12 +161,13 @@ class Store:
 
     def prepare_tiering(self) -> None:
         """If there are topics that need a lake, has its reader started; says it, if there is none."""
-        topics = [topic.name for topic in self.catalogue.by_name.values() if is_tiered(topic.configs)]
+        everything = (topic for one in self.organisations.values() for topic in one.catalogue.by_name.values())
+        topics = [topic.name for topic in everything if self.policies.of(topic).is_tiered]
         if topics and not isinstance(self.cold, NoLake):
             self.spawn(self._warm_up())
         elif topics:
             log.error(
-                "topics have remote.storage.enable and this broker has no --lake: their old records cannot be read, "
+                "topics have remote.storage.enable but this broker has no --lake: their old records cannot be read, "
                 "and none leave Redis",
                 extra={"topics": ", ".join(sorted(topics)[:_TOLD_TOPICS]), "number": len(topics)},
             )
@@ -136,93 +178,151 @@ class Store:
 
     async def close(self) -> None:
         """Saves what makes the next start cheap, gives the lease back, disconnects."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_tasks()
+        await self.neighbours.close()
         await self.cold_reads.close()
-        partitions = [partition for partition in self._partitions.values() if not partition.is_gone]
+        self.unpacking.close()
+        partitions = [partition for partition in self._partitions if not partition.is_gone]
         try:
-            if self.link.is_up:
+            if self.link.is_up and not self.nodes.is_leaving:
                 async with asyncio.timeout(5):
                     await asyncio.gather(*(self._leave(partition) for partition in partitions))
                     await self.nodes.release()
                     await self.announcements.nodes_changed()
         except (StoreError, TimeoutError) as error:
-            log.warning("the store was left without a farewell", extra={"why": str(error)})
+            log.warning("leaving the store failed", extra={"why": str(error)})
         await self.announcements.close()
         await self.stream_watch.close()
-        await self.link.close()
-        await self.reads.close()
+        await self.leases.close()
+        await self.topology.close()
         for partition in partitions:
             await partition.close()
 
-    async def _leave(self, partition: AnyPartition) -> None:
-        with contextlib.suppress(PartitionGone):
+    async def _end_tasks(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def hand_over(self) -> None:
+        """Leaves the partitions that this node leads, and its place among the nodes; the others take over at once."""
+        led = [one for one in self._partitions if not one.is_gone and self._leads(one)]
+        try:
+            async with asyncio.timeout(_LEAVE_PATIENCE_S):
+                for at in range(0, len(led), _LEAVE_AT_ONCE):
+                    await asyncio.gather(*map(self._leave, led[at : at + _LEAVE_AT_ONCE]))
+        except TimeoutError:
+            log.warning("not all partitions were left in order", extra={"partitions": len(led)})
+        await self.nodes.release()
+        await self.announcements.nodes_changed()
+
+    def _leads(self, partition: Partition) -> bool:
+        return origin.leads(partition)
+
+    async def _leave(self, partition: Partition) -> None:
+        with contextlib.suppress(PartitionGone, LeftToLeader):
+            await partition.writer.drain()
             await partition.confirm()  # what a store that went back in time lost is in our cache alone
             await partition.save_producers()
-            if isinstance(partition, Partition):
-                await partition.lake_end.leave()
+            await partition.copies.save()
+            await origin.leave(partition)
 
-    async def _check_server(self) -> None:
-        version = self.link.server.get("valkey_version") or self.link.server.get("redis_version", "0")
-        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_REDIS:
-            raise StoreRefused(f"{self.link.address} is Redis {version}; 6.2 is the oldest that works")
-        memory = parse_info(await self.link.call("INFO", "memory"))
-        policy = memory.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction" and memory.get("maxmemory") != "0" and not self.options.allow_eviction:
-            raise StoreRefused(
-                f"{self.link.address} evicts keys when it is full (maxmemory-policy {policy}) and would lose records; "
-                "set it to noeviction, or start with --allow-eviction if you accept that"
-            )
+    async def _wait_for_cluster_id(self) -> None:
+        """A store without an id that other nodes listen on was flushed: they put the id back with their next upkeep."""
+        with contextlib.suppress(TimeoutError, RedisError):  # a user's rules may forbid to ask who listens
+            async with asyncio.timeout(_CLUSTER_ID_PATIENCE_S):
+                while await self.link.call("HGET", self.keys.cluster, "id") is None:
+                    if not await self._count_listeners():
+                        return
+                    await asyncio.sleep(_CLUSTER_ID_POLL_S)
 
-    # -- partitions ---------------------------------------------------------------------------------------------
+    async def _count_listeners(self) -> int:
+        """Of the nodes' channel: each server counts its own."""
+        links = [shard.link for shard in self.topology.shards if shard.link.is_up]
+        found = [await link.call("PUBSUB", "NUMSUB", self.keys.announcements) for link in links]
+        return sum(listeners for _, listeners in found)
 
-    def known_partition(self, topic_id: bytes, number: int) -> AnyPartition | None:
-        """The partition, if this node has read it before."""
-        return self._partitions.get((topic_id, number))
+    async def _keep_cluster_id(self) -> None:
+        """The id is the cluster's for good: a store that was flushed gets it again."""
+        mine = self.cluster_id or kafka_uuid(new_id(self.clock.wall_ms()))
+        stored = await self.link.call("HGET", self.keys.cluster, "id")
+        if stored is None:
+            await self.link.call("HSETNX", self.keys.cluster, "id", mine)
+            stored = await self.link.call("HGET", self.keys.cluster, "id") or mine.encode()
+        if self.cluster_id and stored.decode() != self.cluster_id:
+            log.warning("the cluster id changed", extra={"before": self.cluster_id, "now": stored.decode()})
+        self.cluster_id = stored.decode()
 
-    async def partition(self, topic: Topic, number: int) -> AnyPartition:
-        """The partition, read from the store at its first use."""
-        key = (topic.uuid, number)
-        if (known := self._partitions.get(key)) is not None:
-            return known
-        if (task := self._opening.get(key)) is None:
-            task = self._opening[key] = asyncio.create_task(
-                self._open(topic, number), name=f"open {topic.name}-{number}"
-            )
-        return await asyncio.shield(task)
+    # -- organisations ------------------------------------------------------------------------------------------
 
-    async def _open(self, topic: Topic, number: int) -> AnyPartition:
-        key = (topic.uuid, number)
-        try:
-            kind = StreamPartition if is_stream(topic.configs) else Partition
-            partition = kind(self, topic, number)
-            await partition.confirm()
-            if topic.uuid not in self.catalogue.by_uuid:
-                raise PartitionGone(repr(partition))
-            self._partitions[key] = partition
-            return partition
-        finally:
-            del self._opening[key]
+    async def add_organisation(self, name: str) -> Organisation:
+        """Reads an organisation, which is followed from now on."""
+        organisation = Organisation(self, name)
+        await organisation.load()
+        self.organisations[name] = organisation
+        self.spawn(organisation.catalogue.sweep())
+        return organisation
 
-    def forget(self, topic: Topic) -> None:
-        """Drops what is known of a deleted topic and lets its long polls go."""
-        for number in range(topic.partitions):
-            if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:
-                partition.vanish()
+    def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
+        """A partition of whatever organisation, if this node has read it before: no two have topics of one id."""
+        known = (one.known_partition(topic_id, number) for one in self.organisations.values())
+        return next((partition for partition in known if partition is not None), None)
+
+    @property
+    def _partitions(self) -> list[Partition]:
+        return [partition for one in self.organisations.values() for partition in one.partitions]
+
+    @property
+    def shards(self) -> list[Shard]:
+        """The servers that it is spread over."""
+        return self.topology.shards
+
+    # -- what people are shown of it ----------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where the store is: to Kafka's tools it is the one log directory."""
+        return str(self.topology.address)
+
+    async def room(self) -> Room | None:
+        """How much it holds; None if there is no limit."""
+        return await self.topology.room()
+
+    @property
+    def memory_percent(self) -> int:
+        """How full its fullest server is."""
+        return self.topology.memory_percent
 
     # -- small things that the rooms share ----------------------------------------------------------------------
 
-    def now_ms(self) -> int:
-        """The wall clock, as records carry it."""
-        return time.time_ns() // 1_000_000
+    @property
+    def is_up(self) -> bool:
+        """Whether Redis answers."""
+        return self.link.is_up
 
-    def post(self, *arguments: Argument) -> None:
-        """Sends a command whose loss costs nothing but work."""
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the topics and configs of every organisation have been read."""
+        return all(one.is_loaded for one in self.organisations.values())
+
+    async def answers(self, timeout_s: float) -> bool:
+        """Whether Redis answers, asked now: a link to a server that hangs looks up until its time is over."""
         try:
-            self.link.send(*arguments).add_done_callback(lambda reply: reply.exception())
-        except StoreError:
-            return
+            async with asyncio.timeout(timeout_s):
+                await self.link.call("PING")
+        except (StoreError, TimeoutError):
+            return False
+        return True
+
+    def outlook_of(self, slot: Slot) -> Outlook:
+        """What a look at a slot is good for: until its view changes."""
+        outlook = self._outlooks.get(slot)
+        if outlook is None:
+            outlook = self._outlooks[slot] = Outlook(slot.link, self.nodes)
+        return outlook
+
+    @property
+    def _timeline(self) -> View:
+        return View(self.topology.timeline, 0)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs something in the background until the store is closed; trouble with Redis ends it quietly."""
@@ -233,7 +333,7 @@ class Store:
             try:
                 await work
             except StoreError as error:
-                log.info("background work was cut short", extra={"work": name, "why": str(error)})
+                log.info("background work was cut off", extra={"work": name, "why": str(error)})
             except Exception:
                 log.exception("background work failed", extra={"work": name})
 
@@ -242,66 +342,56 @@ class Store:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: work.close())  # cancelled before it began
 
-    def count_event(self, name: str, number: int) -> None:
-        """Counts what people should see: gaps, restored entries."""
-        self.events[name] += number
-
-    def note_trouble(self, error: RedisError) -> None:
-        """Learns from a refusal before the next look at the memory does."""
-        if error.kind == "OOM":
-            self._set_memory_full(True, "Redis refuses writes")
-        elif error.kind != self._told_kind:
-            self._told_kind = error.kind
-            log.error("redis refuses appends", extra={"why": str(error)})
-
     async def _upkeep(self) -> None:
-        """Once a second: the lease, the catalogue, the memory."""
+        """Once a second: the cluster's id, the catalogue, the memory. The lease is kept elsewhere."""
         while True:
             await asyncio.sleep(_UPKEEP_EVERY_S)
             try:
-                await self.nodes.renew()
-                await self.catalogue.refresh()
-                await self._look_at_memory()
-                if self._restored_timeline != self.link.timeline and not self._is_restoring:
+                await self._keep_cluster_id()
+                for organisation in list(self.organisations.values()):
+                    await organisation.refresh()
+                await self.topology.look_at_memory()
+                await self.replicas.keep()
+                if self._restored.level(self._timeline) is not Level.SURE and not self._is_restoring:
                     self.spawn(self._restore_led())
-                self._told_kind = ""
-            except NodeIdTaken as error:
-                log.error("this node has lost its id", extra={"why": str(error)})
             except StoreError as error:
-                log.debug("upkeep has to wait", extra={"why": str(error)})
+                log.debug("upkeep is postponed", extra={"why": str(error)})
             except Exception:
                 log.exception("upkeep failed")
 
+    async def _load_security(self) -> None:
+        for table in self.security_tables:
+            await table.load()
+        await self.tenants.follow()
+
+    async def load_login_secret(self) -> None:
+        """Makes the secret, or takes the one that is there. Only where somebody logs in."""
+        key = self.keys.login_secret
+        link = self.topology.slot_of(key).link
+        await link.call("SET", key, secrets.token_hex(32), "NX")
+        self.login_secret = await link.call("GET", key)
+
+    async def _follow_security(self) -> None:
+        """Takes in what other nodes changed, well within a second."""
+        while True:
+            await asyncio.sleep(_SECURITY_EVERY_S)
+            try:
+                for table in self.security_tables:
+                    await table.refresh()
+                await self.tenants.follow()
+            except StoreError as error:
+                log.debug("changes of users and rights are not known yet", extra={"why": str(error)})
+            except Exception:
+                log.exception("changes of users and rights could not be read")
+
     async def _restore_led(self) -> None:
         """Gives a store that went back in time what it lost, before anybody asks: the cache may be gone by then."""
-        timeline, self._is_restoring = self.link.timeline, True
+        look, self._is_restoring = self._restored.begin(self._timeline), True
         try:
-            for partition in list(self._partitions.values()):
-                if self.nodes.leader(partition.topic.uuid, partition.number) == self.nodes.me:
+            for partition in self._partitions:
+                if self._leads(partition):
                     with contextlib.suppress(PartitionGone):
                         await partition.confirm()
-            self._restored_timeline = timeline
+            self._restored.end(look)
         finally:
             self._is_restoring = False
-
-    def _forget_deleted(self) -> None:
-        for partition in list(self._partitions.values()):
-            if partition.topic.uuid not in self.catalogue.by_uuid:
-                self.forget(partition.topic)
-
-    async def _look_at_memory(self) -> None:
-        facts = parse_info(await self.link.call("INFO", "memory"))
-        limit, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
-        self.memory_percent = used * 100 // limit if limit else 0
-        mark = limit * self.options.memory_high_mark_percent // 100
-        self._set_memory_full(bool(limit) and used >= mark, f"{used >> 20} MiB used of {limit >> 20} MiB")
-
-    def _set_memory_full(self, full: bool, why: str) -> None:
-        if full and not self.memory_is_full:
-            log.error(
-                "the store is nearly full: produces are refused until records are deleted or maxmemory is raised",
-                extra={"why": why},
-            )
-        elif self.memory_is_full and not full:
-            log.warning("the store has room again", extra={"why": why})
-        self.memory_is_full = full

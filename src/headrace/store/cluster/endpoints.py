@@ -1,0 +1,91 @@
+"""A broker as clients reach it: by one endpoint for each of its listeners, and the record of that in Redis.
+
+A client is told the addresses of the listener that it came in by. The record also has the first endpoint as `host` and
+`port`, which is all that versions before listeners wrote, and what they left is still read.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+DEFAULT_LISTENER = "default"
+
+State = Literal["starting", "serving", "gone"]
+"""`starting`: has its id, and does not answer clients yet. `gone`: a neighbour found that it is dead."""
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where clients of one listener connect."""
+
+    listener: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A broker."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str = ""
+
+    def at(self, listener: str) -> Endpoint | None:
+        """Where clients of a listener reach it; None if it does not have that listener."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+    def shares_address(self, other: Node) -> bool:
+        """Whether both say that they listen at the same place."""
+        ours = {(endpoint.host, endpoint.port) for endpoint in self.endpoints}
+        return any((endpoint.host, endpoint.port) in ours for endpoint in other.endpoints)
+
+
+def node_at(node_id: int, host: str, port: int, rack: str = "") -> Node:
+    """A broker with one listener."""
+    return Node(node_id, (Endpoint(DEFAULT_LISTENER, host, port),), rack)
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a process wrote about the node that it is."""
+
+    node: Node
+    token: str = ""
+    """The process: the lease has the same token while it is this process's."""
+    machine: str = ""
+    state: State = "serving"
+
+    def makes_way_for(self, other: Registration) -> bool:
+        """Whether the process must be gone because the other one has its port."""
+        is_one_machine = bool(self.machine) and self.machine == other.machine
+        return is_one_machine and self.node.shares_address(other.node)
+
+
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: int
+    host: str
+    port: int
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str = ""
+    token: str = ""
+    machine: str = ""
+    state: State = "serving"
+
+
+def pack_registration(one: Registration) -> bytes:
+    node, first = one.node, one.node.endpoints[0]
+    return msgspec.json.encode(
+        _Record(node.id, first.host, first.port, node.endpoints, node.rack, one.token, one.machine, one.state)
+    )
+
+
+def unpack_registration(row: bytes) -> Registration:
+    record = msgspec.json.decode(row, type=_Record)
+    if record.endpoints:
+        node = Node(record.id, record.endpoints, record.rack)
+    else:
+        node = node_at(record.id, record.host, record.port, record.rack)
+    return Registration(node, record.token, record.machine, record.state)

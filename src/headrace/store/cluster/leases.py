@@ -1,0 +1,131 @@
+"""The leases in the store, and the rows that say who holds them.
+
+A lease is a key with a time to live whose value is its holder's token; beside it a hash has a row per node. A row
+counts only together with a lease of the same token, so it does not matter which of the two was read first. Rows outlive
+their leases: a node that left in order has none, one that died does.
+
+Renewals have a connection of their own: no reply to anybody's Fetch stands before them, and a server that hangs is
+given up well within a lease. But not sooner than a busy machine answers: a connection that is given up costs several
+round trips to make again, so with a short lease giving up early would lose the lease that a slow answer keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from headrace.store.cluster.endpoints import Registration, pack_registration, unpack_registration
+from headrace.store.keys import ClusterKeys
+from headrace.store.options import StoreOptions
+from headrace.store.redis.errors import RedisError
+from headrace.store.redis.link import Argument, RedisLink
+from headrace.store.redis.scripts import Scripts
+
+_TIMEOUTS_IN_A_LEASE: Final = 3
+"""A server that hangs is given up soon enough to renew the lease on another connection."""
+_LEAST_TIMEOUT_MS: Final = 1_000
+
+
+def renewal_timeout_ms(options: StoreOptions) -> int:
+    """After how long without an answer the connection of the leases is made again."""
+    return min(options.timeout_ms, max(options.node_lease_ms // _TIMEOUTS_IN_A_LEASE, _LEAST_TIMEOUT_MS))
+
+
+class SeenLease(NamedTuple):
+    """A row, and whether its lease is held."""
+
+    row: Registration
+    is_held: bool
+
+
+class Leases:
+    """What nodes read and write about themselves."""
+
+    def __init__(self, link: RedisLink, keys: ClusterKeys, lease_ms: int) -> None:
+        self.lease_ms = lease_ms
+        self._link = link
+        self._scripts = Scripts(link)
+        self._keys = keys
+        self._unpacked: dict[bytes, Registration] = {}
+
+    @property
+    def timeline(self) -> int:
+        """Changes whenever leases may have been lost: another server answers."""
+        return self._link.timeline
+
+    async def start(self) -> None:
+        await self._link.start()
+
+    async def wait_up(self, timeout_s: float) -> None:
+        """Returns once there is a connection; StoreAway if it takes longer."""
+        await self._link.wait_up(timeout_s)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def claim(self, mine: Registration, instead_of: str = "") -> bool:
+        """Takes the lease unless another process holds it; the one whose token is `instead_of` loses it."""
+        arguments: list[Argument] = [mine.token, self.lease_ms, mine.node.id, pack_registration(mine), instead_of]
+        return bool(await self._run("claim_lease", self._both(mine.node.id), arguments))
+
+    async def renew(self, mine: Registration) -> bool:
+        """False if it is not ours any more."""
+        key = self._keys.node(mine.node.id)
+        return bool(await self._run("renew_lease", [key], [mine.token, self.lease_ms]))
+
+    async def drop(self, mine: Registration) -> None:
+        """Gives it back, and takes the row away: this node left in order."""
+        await self._run("drop_lease", self._both(mine.node.id), [mine.token, mine.node.id])
+
+    async def depose(self, seen: Registration) -> bool:
+        """Takes the lease from a dead process, and from no other one; whether it still had it."""
+        gone = pack_registration(msgspec.structs.replace(seen, state="gone"))
+        arguments: list[Argument] = [seen.token, seen.node.id, pack_registration(seen), gone]
+        return bool(await self._run("depose_node", self._both(seen.node.id), arguments))
+
+    async def remaining_ms(self, node_id: int) -> int:
+        """How long a lease lasts unless it is renewed; below 0 if nobody holds it."""
+        left: int = await self._call("PTTL", self._keys.node(node_id))
+        return left
+
+    async def row(self, node_id: int) -> Registration | None:
+        """What was last written about a node id."""
+        row = await self._call("HGET", self._keys.nodes, node_id)
+        return unpack_registration(row) if row else None
+
+    async def rows(self) -> list[Registration]:
+        """All rows, by id."""
+        return self._unpack(await self._call("HVALS", self._keys.nodes))
+
+    async def look(self) -> list[SeenLease]:
+        """All rows, by id, with what their leases say."""
+        rows = await self.rows()
+        if not rows:
+            return []
+        tokens = await self._call("MGET", *(self._keys.node(one.node.id) for one in rows))
+        return [SeenLease(one, token == one.token.encode()) for one, token in zip(rows, tokens, strict=True)]
+
+    async def _run(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
+        return await self._followed(self._scripts.run(name, keys, arguments))
+
+    async def _call(self, *arguments: Argument) -> Any:
+        return await self._followed(self._link.call(*arguments))
+
+    async def _followed(self, reply: Awaitable[Any]) -> Any:
+        """A link does not follow its slot: one that was redirected is made again, at the right server."""
+        try:
+            return await reply
+        except RedisError as error:
+            if error.is_redirect:
+                self._link.drop("the leases are on another server")
+            raise
+
+    def _unpack(self, packed: Iterable[bytes]) -> list[Registration]:
+        """Rows rarely change: each is read once."""
+        self._unpacked = {row: self._unpacked.get(row) or unpack_registration(row) for row in packed}
+        return sorted(self._unpacked.values(), key=lambda one: one.node.id)
+
+    def _both(self, node_id: int) -> list[str]:
+        return [self._keys.node(node_id), self._keys.nodes]

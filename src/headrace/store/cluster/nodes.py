@@ -1,0 +1,305 @@
+"""Which brokers are alive, and this one's lease among them.
+
+A node that restarts takes its own lease over at once: it has the port on the same machine, so the one that held it
+before is gone. Its row says whether it serves already; others name it to clients only then.
+
+The view of who lives is frozen while the store is away. After an outage longer than a lease, or if another server
+answers, all leases may be gone, and the first node back would take everything, without the records that are in the
+caches of the others and that the store may have lost: so whoever was alive before counts as alive for one more lease,
+unless it left in order or a neighbour found it dead.
+
+Who leads what follows from the list of live nodes (`leadership.py`). A leader is merely the node that is fastest at a
+partition: two that both believe it are safe (writer.py).
+
+The copies of the data are the store's matter. A partition's replicas, for clients that ask, are its leader and those
+that would lead it next: they serve all of it as soon as they lead, so every replica is in sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import secrets
+from collections.abc import Callable, Iterable
+from itertools import chain, count
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headrace.clock import Clock
+from headrace.store.cluster.endpoints import Node, Registration, State
+from headrace.store.cluster.leadership import Leadership
+from headrace.store.cluster.leases import Leases, SeenLease
+from headrace.store.cluster.machine import machine_id
+from headrace.store.redis.errors import OutcomeUnknown, StoreAway, StoreError
+
+if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
+
+log = logging.getLogger(__name__)
+
+ANY_ID: Final = -1
+"""A node that has no id yet: it takes a free one."""
+_RENEWALS_IN_A_LEASE: Final = 4
+"""One that is late must not cost the lease."""
+_CLAIM_POLL_S: Final = 0.05
+_RETRY_S: Final = 0.05
+"""After the connection of a renewal broke: there is less time left than usual."""
+
+
+class NodeIdTaken(Exception):
+    """Another live broker has this node id."""
+
+
+class Nodes:
+    """This node's lease, and the nodes that are alive."""
+
+    def __init__(self, leases: Leases, me: Node, clock: Clock) -> None:
+        self.me = me
+        self.live: list[Node] = [me]
+        self.seen: list[SeenLease] = []
+        """As the store had it at the last look."""
+        self.term = 0
+        """Rises whenever another node may have led our partitions: the nodes changed, or our lease had run out."""
+        self.is_leaving = False
+        self.on_change: list[Callable[[], None]] = []
+        """Called after `live` changed."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after each look at who is alive: the same node may be another process."""
+        self.on_claim: Callable[[], None] = lambda: None
+        """Called after a lease that was lost was claimed again."""
+        self._leases = leases
+        self._lease_s = leases.lease_ms / 1000
+        self._now_s = clock.monotonic_s
+        self._token = secrets.token_hex(8)
+        self._state: State = "serving"
+        self._leadership = Leadership(self.live)
+        self._valid_until = 0.0
+        self._tried_at = 0.0
+        self._has_failed = False
+        """Whether the store was away at the last renewal."""
+        self._moved_at = -math.inf
+        self._timeline: int | None = None
+        self._known_until = -math.inf
+        self._known: dict[int, Node] = {}
+        """Who was alive before an outage, and counts as alive until then."""
+        self._are_rows_lost = False
+
+    # -- what others ask ----------------------------------------------------------------------------------------
+
+    @property
+    def controller(self) -> Node:
+        """The node that clients send administrative requests to: any can do it, all name the same."""
+        return self.live[0]
+
+    @property
+    def lease_is_valid(self) -> bool:
+        """By our own monotonic clock, counted from before the renewal was sent."""
+        return self._now_s() < self._valid_until
+
+    @property
+    def has_overslept(self) -> bool:
+        """Whether this process was stopped for longer than its lease: then others lead what it led."""
+        now = self._now_s()
+        return now >= self._valid_until and now - self._tried_at > self._lease_s
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no partition has moved between nodes for so long that clients know where each one is."""
+        return self.lease_is_valid and self._now_s() - self._moved_at >= self._lease_s
+
+    def after_a_lease(self) -> Callable[[], bool]:
+        """Tells whether a lease's time has passed since now: clients have heard of whatever happened before."""
+        due = self._now_s() + self._lease_s
+        return lambda: self._now_s() >= due
+
+    def leader(self, topic: Topic, partition: int) -> Node:
+        """The live node that leads a partition."""
+        return self._leadership.leader(topic, partition)
+
+    def replicas(self, topic: Topic, partition: int) -> list[Node]:
+        """The leader and the live nodes that would lead a partition next, as many as the topic asks for."""
+        return self._leadership.replicas(topic, partition)
+
+    def owner(self, what: bytes) -> Node:
+        """The node that something belongs to."""
+        return self._leadership.owner(what)
+
+    # -- the lease ----------------------------------------------------------------------------------------------
+
+    @property
+    def _mine(self) -> Registration:
+        return Registration(self.me, self._token, machine_id(), self._state)
+
+    async def claim(self, state: State = "serving") -> None:
+        """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
+        self._state = state
+        if self.me.id != ANY_ID:
+            await self._claim_when_free()
+            return
+        nobody = self.me
+        for candidate in await self._candidates():
+            self.me = msgspec.structs.replace(nobody, id=candidate)
+            try:
+                if await self._claim():
+                    return
+            except StoreError:
+                self.me = nobody  # whoever tries again finds the id by the address, if it was claimed
+                raise
+
+    async def serve(self) -> None:
+        """Clients are answered from now on: other nodes may name this one."""
+        self._state = "serving"
+        await self._claim_when_free()
+
+    async def _candidates(self) -> Iterable[int]:
+        """The id that a broker at our address had before, then all others."""
+        ours = [one.node.id for one in await self._leases.rows() if one.node.shares_address(self.me)]
+        return chain(ours, count())
+
+    async def _claim_when_free(self) -> None:
+        """A holder that renews lives; one that does not is waited for: a lease is short."""
+        left_ms = math.inf
+        while not await self._claim():
+            now_ms = await self._leases.remaining_ms(self.me.id)
+            if now_ms > left_ms:
+                holder = await self._leases.row(self.me.id)
+                where = f"at {holder.node.endpoints[0]}" if holder else "that is just starting"
+                raise NodeIdTaken(
+                    f"node id {self.me.id} is in use by a broker {where}; start this one with another --node-id"
+                )
+            left_ms = now_ms if now_ms >= 0 else left_ms
+            await asyncio.sleep(_CLAIM_POLL_S)
+
+    async def _claim(self) -> bool:
+        holder = await self._leases.row(self.me.id)
+        asked = self._now_s()
+        before = holder.token if holder is not None and holder.makes_way_for(self._mine) else ""
+        if not await self._leases.claim(self._mine, instead_of=before):
+            return False
+        self._are_rows_lost = holder is None
+        self._tried_at, self._valid_until = asked, asked + self._lease_s
+        self.term += 1
+        await self.refresh()
+        return True
+
+    async def keep(self) -> None:
+        """Renews the lease, well within its time, until it is cancelled: slow answers do not make it rarer."""
+        now_s = asyncio.get_running_loop().time
+        every_s = pause_s = self._lease_s / _RENEWALS_IN_A_LEASE
+        while True:
+            await asyncio.sleep(pause_s)
+            began, pause_s = now_s(), every_s
+            try:
+                await self.renew()
+                pause_s = max(every_s - (now_s() - began), min(every_s, _RETRY_S))
+            except NodeIdTaken as error:
+                log.error("this node has lost its id", extra={"why": str(error)})
+            except (StoreAway, OutcomeUnknown) as error:
+                log.debug("the lease was not renewed", extra={"why": str(error)})
+                with contextlib.suppress(StoreAway):
+                    await self._leases.wait_up(every_s)
+                    pause_s = _RETRY_S
+            except StoreError as error:
+                log.debug("the lease was not renewed", extra={"why": str(error)})
+            except Exception:
+                log.exception("renewing the lease failed")
+
+    async def renew(self) -> None:
+        """Keeps the lease; claims it again if it ran out meanwhile."""
+        if self.is_leaving:
+            return
+        asked = self._tried_at = self._now_s()
+        was_away, self._has_failed = self._has_failed, True
+        is_ours = await self._leases.renew(self._mine)
+        self._has_failed = False
+        has_run_out = asked >= self._valid_until
+        is_lost = not is_ours and not has_run_out and not await self._am_deposed()
+        if is_lost or (was_away and has_run_out):
+            self._wait_for_known()
+        if has_run_out or not is_ours:
+            self._moved_at = asked
+        if is_ours:
+            self._are_rows_lost = False
+            if has_run_out:
+                self.term += 1
+            self._valid_until = asked + self._lease_s
+            await self.refresh()
+            if all(one.row.token != self._token for one in self.seen):  # the store lost our row alone
+                await self._claim()
+        elif not self.is_leaving:
+            log.warning("this node's lease expired; claiming it again", extra={"node": self.me.id})
+            await self._claim_when_free()
+            self.on_claim()
+
+    async def _am_deposed(self) -> bool:
+        row = await self._leases.row(self.me.id)
+        return row is not None and row.state == "gone"
+
+    async def release(self) -> None:
+        """Gives the lease back, so that other nodes take over at once."""
+        self.is_leaving = True
+        self._valid_until = 0.0
+        await self._leases.drop(self._mine)
+
+    def step_down(self) -> bool:
+        """Leads and owns nothing from now on; false, and nothing changed, if there is nobody else to."""
+        others = [node for node in self.live if node.id != self.me.id]
+        if others:
+            self.is_leaving = True
+            self._change(others)
+        return bool(others)
+
+    async def depose(self, dead: Registration) -> bool:
+        """Takes the lease from a process that a neighbour found dead; whether it still had it."""
+        done = await self._leases.depose(dead)
+        if done:
+            await self.refresh()
+        return done
+
+    # -- who is alive -------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Learns who is alive."""
+        self.seen = await self._leases.look()
+        before, self._timeline = self._timeline, self._leases.timeline
+        if before is not None and before != self._timeline:
+            self._wait_for_known()
+        live = self._alive(self.seen)
+        if live != self.live:
+            self._change(live)
+        self.on_look()
+
+    def _change(self, live: list[Node]) -> None:
+        if max(len(live), len(self.live)) > 1:
+            self._moved_at = self._now_s()
+        self.live = live
+        self.term += 1
+        self._leadership = Leadership(live)
+        for tell in self.on_change:
+            tell()
+
+    def _alive(self, seen: list[SeenLease]) -> list[Node]:
+        held = [one.row for one in seen if one.is_held and not (self.is_leaving and one.row.node.id == self.me.id)]
+        alive = {one.node.id: one.node for one in held if one.state == "serving"}
+        if not alive:  # all are starting: somebody has to look after the partitions meanwhile
+            alive = {one.node.id: one.node for one in held}
+        if self._now_s() < self._known_until:
+            alive = self._still_known(seen) | alive
+        return [alive[id] for id in sorted(alive)] or [self.me]
+
+    def _wait_for_known(self) -> None:
+        """Counts the nodes that were alive as alive for one lease: the store may have lost their leases."""
+        self._known = {node.id: node for node in self.live}
+        self._known_until = self._now_s() + self._lease_s
+
+    def _still_known(self, seen: list[SeenLease]) -> dict[int, Node]:
+        """Those from before an outage that did not leave in order; all of them, if the store lost its rows."""
+        rows = {one.row.node.id: one.row for one in seen}
+        return {
+            id: node
+            for id, node in self._known.items()
+            if (id in rows and rows[id].state != "gone") or (id not in rows and self._are_rows_lost)
+        }

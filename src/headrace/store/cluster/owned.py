@@ -1,0 +1,166 @@
+"""Things that one node owns, as they are stored: a document, rows beside it, and who may write them.
+
+A thing is two hashes in one slot: the document with its owner, and the rows. Whoever looks after a thing takes it with
+a token of its own, a rising number and the process's name; every later write checks that token in the same script, so
+a node that was replaced and does not know it yet changes nothing. A write is atomic, however many fields and rows it
+has. Every thing is listed before it is stored, so that a new owner finds it without being asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.store.redis.errors import StoreError
+from headrace.store.redis.link import Argument
+from headrace.store.redis.topology import Slot, Topology
+from headrace.wire.errors import ErrorCode
+
+OWNER = "owner"
+"""The field of the document that the store itself writes."""
+
+
+class OwnedKeys(NamedTuple):
+    """Where the things of one kind are."""
+
+    listing: Callable[[str], str]
+    """By organisation: the set of all names."""
+    document: Callable[[str, str], str]
+    """By organisation and id."""
+    rows: Callable[[str, str], str]
+    registers: Callable[[str], tuple[str, ...]] = lambda org: ()
+    """By organisation: further keys in which things are noted."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What the store had of a thing when we took it."""
+
+    owner: str
+    """Ours from now on."""
+    owner_before: str | None
+    fields: dict[str, bytes]
+    rows: dict[str, bytes]
+
+    def nobody_came_between(self, ours: str) -> bool:
+        """Whether we were the last owner, `ours` being what we held before.
+
+        A smaller number belongs to an owner before us: then the store went back in time.
+        """
+        before = self.owner_before
+        return before is None or _process(before) == _process(ours) or _number(before) < _number(ours)
+
+
+class Changes(NamedTuple):
+    """One write: values to set, None to remove."""
+
+    fields: Mapping[str, bytes | None]
+    rows: Mapping[str, bytes | None]
+
+
+class OwnershipLost(StoreError):
+    """Another node took the thing: nothing was written."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.NOT_COORDINATOR, f"another node owns '{name}'")
+
+
+class OwnedStore:
+    """Reads and writes the things of one kind."""
+
+    def __init__(self, topology: Topology, keys: OwnedKeys) -> None:
+        self._topology = topology
+        self._keys = keys
+        self._process = secrets.token_hex(6)
+        """What it took without hearing the answer is still known as its own."""
+
+    async def names(self, org: str) -> list[str]:
+        """All things that are stored, of all nodes; perhaps a few that no longer are."""
+        listing = self._keys.listing(org)
+        return [name.decode() for name in await self._topology.slot_of(listing).link.call("SMEMBERS", listing)]
+
+    def registers_timeline(self, org: str) -> tuple[int, ...]:
+        """Changes when the servers that list the things may have gone back in time: often not those of the things."""
+        keys = (self._keys.listing(org), *self._keys.registers(org))
+        return tuple(self._topology.slot_of(key).link.timeline for key in keys)
+
+    def slot_of(self, org: str, name: str) -> Slot:
+        """Where a thing is: the server that has it, now and later."""
+        return self._topology.slot_of(self._keys.document(org, name))
+
+    async def take(self, org: str, name: str) -> Taken | None:
+        """Makes us the owner of a thing that is stored; from now on nobody else's writes count."""
+        return await self._take(org, name, "0", create=False)
+
+    async def create(self, org: str, name: str, last_owner: str = "0") -> Taken:
+        """Makes us the owner, whether the thing is stored or not."""
+        listing = self._keys.listing(org)
+        await self._topology.slot_of(listing).link.call("SADD", listing, name)
+        taken = await self._take(org, name, last_owner, create=True)
+        assert taken is not None
+        return taken
+
+    async def _take(self, org: str, name: str, last_owner: str, *, create: bool) -> Taken | None:
+        arguments: list[Argument] = [_number(last_owner), self._process, int(create)]
+        both = self._both(org, name)
+        reply = await self._topology.slot_of(both[0]).scripts.run("take_owned", both, arguments)
+        if reply is None:
+            return None
+        owner, before, fields, rows = reply
+        document = _pairs(fields)
+        del document[OWNER]
+        return Taken(owner.decode(), before.decode() if before else None, document, _pairs(rows))
+
+    async def write(self, org: str, name: str, owner: str, changes: Changes) -> None:
+        """Stores changes, all or none."""
+        kept: list[Argument] = []
+        gone: list[Argument] = []
+        for place, values in enumerate(changes, 1):
+            for field, value in values.items():
+                if value is None:
+                    gone += (place, field)
+                else:
+                    kept += (place, field, value)
+        await self._guarded(org, name, "write_owned", [owner, len(kept), *kept, *gone])
+
+    async def restore(self, org: str, name: str, owner: str, changes: Changes) -> None:
+        """Stores what a store that went back in time lost."""
+        await self.write(org, name, owner, changes)
+
+    async def delete(self, org: str, name: str, owner: str) -> None:
+        """Forgets the thing, its rows included."""
+        await self._guarded(org, name, "delete_owned", [owner])
+        await self.unlist(org, name)
+
+    async def unlist(self, org: str, name: str) -> None:
+        """Takes a name off the list, of a thing that is not stored."""
+        listing = self._keys.listing(org)
+        await self._topology.slot_of(listing).link.call("SREM", listing, name)
+
+    async def _guarded(self, org: str, name: str, script: str, arguments: list[Argument]) -> None:
+        """A write that is redirected is not made: what is known was seen on another server, and has to be seen here."""
+        both = self._both(org, name)
+        slot, copied = self._topology.slot_of(both[0]), self._topology.copied
+        await copied.check(slot.shard)
+        if not await slot.scripts.run_here(script, both, arguments):
+            raise OwnershipLost(name)
+        await copied.confirm(slot.shard, both[0])
+
+    def _both(self, org: str, name: str) -> list[str]:
+        return [self._keys.document(org, name), self._keys.rows(org, name)]
+
+
+def _pairs(reply: Iterable[bytes]) -> dict[str, bytes]:
+    flat = iter(reply)
+    return {field.decode(): value for field, value in zip(flat, flat, strict=True)}
+
+
+def _number(owner: str) -> int:
+    """The part of an owner's token that tells who came later."""
+    return int(owner.split(".", 1)[0])
+
+
+def _process(owner: str) -> str:
+    return owner.split(".", 1)[1]

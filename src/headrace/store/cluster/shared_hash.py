@@ -1,0 +1,118 @@
+"""A hash in Redis of which every node keeps a copy: the topics, and the configs that change while brokers run.
+
+A version rises with each change. Seeing that nothing changed costs one HGET, a change of one's own what it writes, and
+following other nodes what they changed: nothing of it grows with what is there.
+
+The version tells the age of a copy, also after a flush, since the first one is taken from the clock. So if another
+server than before has an older hash than ours, the store went back in time, and it gets ours.
+
+Replies come in the order in which Redis did things, and each is taken in as it comes, so a copy never goes back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from headrace.clock import Clock
+from headrace.store.confidence import Confidence, Level, View
+from headrace.store.redis.link import Argument
+from headrace.store.redis.topology import Topology
+
+VERSION = ":version"
+"""A field that no row can be named like."""
+
+
+class SharedHash(ABC):
+    """This node's copy, and the way to change what all share."""
+
+    def __init__(self, topology: Topology, key: str, clock: Clock) -> None:
+        self.version = -1
+        self.rows: dict[str, bytes] = {}
+        """Field -> what is stored, to the byte: a change is compared with it."""
+        self._slot = slot = topology.slot_of(key)
+        self._copied = topology.copied
+        self._link, self._scripts = slot.link, slot.scripts
+        self._key = key
+        self._clock = clock
+        self._both_keys = [key, f"{key}:changes"]
+        self.confidence = Confidence()
+
+    @property
+    def _view(self) -> View:
+        """Who changed what is told by the version; only another server makes a copy doubtful."""
+        return View(self._link.timeline, 0)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it was read from the server that answers now."""
+        return self.confidence.level(self._view) is Level.SURE
+
+    async def load(self) -> None:
+        """Reads everything; a store that went back in time first gets back what it lost."""
+        look = self.confidence.begin(self._view)
+        if self.confidence.level(look.view) is Level.ASTRAY and self.version > 0:
+            await self._write_back([VERSION, self.version, *(part for row in self.rows.items() for part in row)])
+        reply = await self._link.call("HGETALL", self._key)
+        rows = {field.decode(): row for field, row in zip(reply[::2], reply[1::2], strict=True)}
+        version = int(rows.pop(VERSION, 0))
+        self._take_in(version, {**rows, **dict.fromkeys(self.rows.keys() - rows.keys())})
+        self.confidence.end(look)
+
+    async def settle(self) -> None:
+        """Sees to it that the copy is right after another server answered."""
+        if not self.is_sure:
+            await self.load()
+
+    async def refresh(self) -> bool:
+        """Takes in what other nodes changed; says whether they did."""
+        version = int(await self._link.call("HGET", self._key, VERSION) or 0)
+        if version == self.version and self.is_sure:
+            return False
+        await self._catch_up()
+        return True
+
+    async def _catch_up(self) -> None:
+        if not self.is_sure:
+            await self.load()
+            return
+        reply = await self._scripts.run("changed_rows", self._both_keys, [VERSION, self.version])
+        if reply is None or not self.is_sure:
+            await self.load()
+            return
+        version, *changed = reply
+        rows = {field.decode(): row for field, row in zip(changed[::2], changed[1::2], strict=True)}
+        self._take_in(int(version), rows)
+
+    async def change(self, field: str, new: bytes | None) -> bool:
+        """Replaces the row that the copy has, None standing for none; false if another node was faster."""
+        old = self.rows.get(field, b"")
+        arguments: list[Argument] = [VERSION, self._clock.wall_ms(), field, old, new or b""]
+        version = await self._scripts.run("change_row", self._both_keys, arguments)
+        await self._follow(version, {field: new})
+        await self._copied.confirm(self._slot.shard, self._key)
+        return bool(version)
+
+    async def _follow(self, version: int, changed: Mapping[str, bytes | None]) -> None:
+        """Takes in a change of ours, and what others changed before it; 0: ours was not made."""
+        if version == self.version + 1 and self.is_sure:
+            self._take_in(version, changed)
+        else:
+            await self._catch_up()
+
+    def _take_in(self, version: int, changed: Mapping[str, bytes | None]) -> None:
+        changed = {field: row for field, row in changed.items() if self.rows.get(field) != row}
+        self._changed(changed)
+        self.rows.update((field, row) for field, row in changed.items() if row is not None)
+        for field in [field for field, row in changed.items() if row is None]:
+            del self.rows[field]
+        self.version = version
+
+    async def _write_back(self, copy: list[Argument]) -> bool:
+        """Gives a store that went back in time our copy; says whether it had."""
+        return bool(await self._scripts.run("restore_rows", self._both_keys, copy))
+
+    @abstractmethod
+    def _changed(self, changed: Mapping[str, bytes | None]) -> None:
+        """Follows up: the rows that are other than before, None for those that are gone. If one cannot be read, none
+        is taken in."""

@@ -1,0 +1,32 @@
+"""How far a topic's records left Redis, as the leaders of its partitions noted it: any node can tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.keys import Keys
+    from headrace.store.store import Store
+
+
+class Standing(NamedTuple):
+    """One partition."""
+
+    log_start: int
+    local_start: int
+    """From here on records are in Redis."""
+    trouble: str | None
+    """Why records that should be cold stay in Redis."""
+
+
+async def standing_of(store: Store, keys: Keys, topic: Topic) -> list[Standing]:
+    """All partitions of a topic, by number."""
+    metas = (topic.keys(keys, number).meta for number in range(topic.partitions))
+    rows = await store.topology.call_each(("HMGET", meta, "start", "local", "trouble") for meta in metas)
+    return [_parse(*row) for row in rows]
+
+
+def _parse(start: bytes | None, local: bytes | None, trouble: bytes | None) -> Standing:
+    log_start = int(start or 0)
+    return Standing(log_start, max(log_start, int(local or 0)), trouble.decode() if trouble else None)

@@ -1,0 +1,81 @@
+"""The border between the compacted part of a log and the rest, and when it is to move. Pure.
+
+Stored as JSON in the field `clean` of the partition's meta, which the script that moves it compares byte by byte: so
+it is the generation of the compacted part, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.store.partition.index import Index, Point, Totals
+from headrace.store.partition.old_records import CompactionPolicy
+
+_TOMBSTONE_ROUNDS_PER_RETENTION = 10
+
+
+class CleanState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Below `end` the last record of each key is left, in entries of their own."""
+
+    end: int = 0
+    token: str = ""
+    """Of the pass that came so far."""
+    finished_ms: int = 0
+    max_timestamp: int = -1
+    size_bytes: int = 0
+    """Of all that was ever appended below the end: where the index of the rest begins."""
+    entries: int = 0
+    kept: Totals = Totals()
+    """In the copy."""
+    horizon_ms: int | None = None
+    """When the first tombstone may go that is in the copy."""
+
+    @property
+    def point(self) -> Point:
+        """What lies before the end, as the index says it."""
+        return Point(self.end, self.max_timestamp, self.size_bytes, self.entries)
+
+
+NOTHING_CLEAN = CleanState()
+
+
+def parse_state(stored: bytes | None) -> CleanState:
+    """The stored state. One that cannot be read is not guessed at: records would be missing."""
+    return msgspec.json.decode(stored, type=CleanState) if stored else NOTHING_CLEAN
+
+
+class Dirt(NamedTuple):
+    """What lies behind the compacted part, and is old enough to be compacted."""
+
+    size_bytes: int
+    first_ms: int
+    """The time of its first record; -1 if nobody asked, or it has none."""
+
+
+def is_due(state: CleanState, policy: CompactionPolicy, now_ms: int, clean_bytes: int, dirt: Dirt) -> bool:
+    """Whether to compact, by Kafka's rules: enough is new, something new has waited too long.
+
+    Unlike in Kafka old tombstones go although nothing is new, but not with a pass for each one of them.
+    """
+    if dirt.size_bytes > 0:
+        if 0 <= dirt.first_ms < now_ms - policy.max_lag_ms:
+            return True
+        if dirt.size_bytes / (clean_bytes + dirt.size_bytes) > policy.dirty_ratio:
+            return True
+    if state.horizon_ms is None or now_ms < state.horizon_ms:
+        return False
+    return now_ms >= state.finished_ms + policy.delete_retention_ms // _TOMBSTONE_ROUNDS_PER_RETENTION
+
+
+def old_enough(index: Index, start: int, end: int, newest_ms: int) -> int:
+    """The end of what has nothing newer than this, by the index: a stretch counts by its newest record.
+
+    That is as in Kafka, where it is a segment's newest record that counts.
+    """
+    for at, age in enumerate(index.ages):
+        stop = index.offsets[at + 1] if at + 1 < len(index) else end
+        if stop > start and age > newest_ms:
+            return max(min(index.offsets[at], end), start)
+    return end

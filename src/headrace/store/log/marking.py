@@ -1,0 +1,49 @@
+"""Appending the marker of a transaction to a log that another node leads.
+
+Nothing of the log is kept here, nor read: a script says where it ends. Then whoever wants the marker is asked whether
+that is still so, and it is appended at exactly that place. Redis refuses it if anything was appended meanwhile, and
+everything is done again. The leader finds the marker as it finds any foreign entry.
+
+A log that its leader has not compared yet with what was acknowledged, after another server took over, is left alone:
+what the leader would restore could not go in its place any more.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.log.entries import xadd
+from headrace.store.partition.context import PartitionContext
+from headrace.store.partition.entries import Entry
+from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
+from headrace.wire.batch import stamp
+
+_ATTEMPTS = 64
+_NOT_COMPARED = -2
+
+
+async def append_marker(
+    context: PartitionContext, topic: Topic, number: int, marker: bytes, ask: Callable[[], Awaitable[None]]
+) -> None:
+    """Appends a marker; `ask` raises if it is not wanted any more."""
+    keys = topic.keys(context.keys, number)
+    slot = context.slot_of(keys.log)
+    token = secrets.token_hex(8).encode()
+    for _ in range(_ATTEMPTS):
+        end, epoch = await slot.scripts.run("log_end", [keys.log, keys.meta], [slot.link.identity])
+        if end < 0:
+            raise StoreAway("its leader is taking it up") if end == _NOT_COMPARED else PartitionGone(topic.name)
+        await ask()
+        batch = bytearray(marker)
+        stamp(batch, 0, end, epoch)
+        try:
+            if await slot.link.send_chunks(xadd(keys.log, Entry(end, end + 1, bytes(batch), token))) is None:
+                raise PartitionGone(topic.name)
+        except RedisError as error:
+            if not error.is_refused_id:
+                raise
+        else:
+            return
+    raise StoreAway(f"{topic.name}-{number} is appended to too fast")

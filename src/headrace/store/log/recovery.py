@@ -1,0 +1,315 @@
+"""Finding out what is in the store, and making good what it lost: the parts of a partition's look.
+
+If the server is another one than before, the store may have gone back in time: entries that were acknowledged and are
+missing are appended again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap
+(`losses.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from headrace.store.log.compacting.state import parse_state
+from headrace.store.log.entries import parse_entry, xadd
+from headrace.store.log.times import is_slow, newest_of
+from headrace.store.partition import losses
+from headrace.store.partition.aborted import AbortedList
+from headrace.store.partition.aborted import parse as parse_aborted
+from headrace.store.partition.entries import LAST_SEQUENCE as LAST
+from headrace.store.partition.entries import NO_OFFSET, Entry, base_of, entry_fields
+from headrace.store.partition.losses import record_gap
+from headrace.store.redis.errors import PartitionGone, RedisError
+from headrace.wire.batch_errors import BatchError
+
+if TYPE_CHECKING:
+    from headrace.store.log.partition import LogPartition
+
+log = logging.getLogger(__name__)
+
+_LOST_END_MARGIN = 1_000_000
+"""How far behind the last trace of a lost log the next offset lies: more than an index interval holds."""
+_MOST_RECORDS_PER_MS = 1000
+"""No partition takes more: bounds the end of a log that left no trace at all."""
+_READ_COUNT = 16
+
+
+# -- the first look -------------------------------------------------------------------------------------------------
+
+
+async def load(partition: LogPartition) -> None:
+    """Reads what the store knows of a partition: meta, index, producers, and the log behind the last of them."""
+    await _load(partition)
+    while not await partition.clean.is_current():
+        await _load(partition)  # what was to be read may have been compacted meanwhile
+    if partition.clean.is_lost and partition.local_start < partition.clean.end:
+        await record_gap(partition, partition.local_start, partition.clean.end)
+        await partition.save_start(partition.clean.end)
+
+
+async def _load(partition: LogPartition) -> None:
+    partition.forget()
+    link, keys = partition.link, partition.keys
+    exists, has_index, facts, producers, points, aborted = await link.pipeline(
+        ("EXISTS", keys.log),
+        ("EXISTS", keys.index),
+        ("HMGET", keys.meta, *losses.FIELDS),
+        ("HGET", keys.producers, "state"),
+        ("XRANGE", keys.index, "-", "+"),
+        ("XRANGE", keys.aborted, "-", "+"),
+    )
+    meta = losses.parse(facts)
+    losses.adopt(partition, meta)
+    partition.index.load((base_of(row), entry_fields(row)) for row in points)
+    rows = (parse_aborted(base_of(row), entry_fields(row)[b"t"]) for row in aborted)
+    covered = partition.producers.load(producers, AbortedList(rows))
+    await partition.clean.load()
+    if not exists:
+        partition.end = _lost_end(partition, covered, meta.is_there)
+        await _rebuild(partition)
+        partition.lake_end.loaded(was_there=False)
+        return
+    if not has_index:
+        await partition.make_again(0)
+    await _read_on(partition, covered)
+    partition.end = max(partition.end, partition.local_start, partition.clean.end, covered)
+    partition.end = max(partition.end, partition.floor)
+    partition.snapshot_size_bytes = partition.index.size_bytes
+    losses.adopt_catalogue_epoch(partition)
+    partition.lake_end.loaded(was_there=True)
+
+
+async def _read_on(partition: LogPartition, covered: int) -> None:
+    """Reads the entries behind the last index point and behind the producers' snapshot."""
+    index = partition.index
+    indexed = index.offsets[-1] if len(index) else 0
+    async for entries in partition.walk(max(min(indexed, covered), partition.clean.end)):
+        for entry in entries:
+            partition.take_in_producers(entry, covered)
+            if entry.base >= indexed:
+                newest = await asyncio.to_thread(newest_of, entry) if is_slow(entry) else newest_of(entry)
+                partition.add_to_index(entry, newest)
+            partition.last_base, partition.end = entry.base, entry.end
+
+
+def _lost_end(partition: LogPartition, covered: int, has_meta: bool) -> int:
+    """An end for a log that is not there: behind every offset that it can have given out."""
+    index = partition.index
+    if has_meta and (len(index) or covered or partition.floor):
+        known = (covered, partition.floor, partition.local_start, partition.clean.end)
+        traces = (*known, index.offsets[-1] if len(index) else 0)
+        return max(traces) + _LOST_END_MARGIN
+    age_ms = partition.now_ms() - partition.topic.created_ms
+    return max(age_ms, 1) * _MOST_RECORDS_PER_MS
+
+
+# -- every other look -----------------------------------------------------------------------------------------------
+
+
+async def catch_up(partition: LogPartition) -> None:
+    """Takes in what somebody else appended, or what we did without learning of it."""
+    link, keys = partition.link, partition.keys
+    end = partition.end
+    while True:
+        after = f"({partition.last_base}-{LAST}" if partition.last_base >= 0 else "-"
+        exists, rows, facts, clean = await link.pipeline(
+            ("EXISTS", keys.log),
+            ("XRANGE", keys.log, after, "+", "COUNT", _READ_COUNT),
+            ("HMGET", keys.meta, *losses.FIELDS),
+            ("HGET", keys.meta, "clean"),  # the last of them: what the rows lack is below it
+        )
+        if not exists:
+            await _rebuild(partition)
+            break
+        if await _is_compacted_unseen(partition, clean):
+            await load(partition)
+            break
+        for row in rows:
+            _take_in(partition, row)
+        if len(rows) < _READ_COUNT:
+            losses.adopt(partition, losses.parse(facts))
+            partition.end = max(partition.end, partition.floor)
+            break
+    if partition.end != end:
+        partition.tell_watchers()
+
+
+async def _is_compacted_unseen(partition: LogPartition, stored: bytes | None) -> bool:
+    """Whether another node compacted entries that this one has not seen: their producers are in the snapshot alone."""
+    clean = partition.clean
+    if (stored or b"") == clean.stored:
+        return False
+    is_seen = clean.end <= parse_state(stored).end <= partition.end
+    await clean.load()
+    return not is_seen or clean.end > partition.end
+
+
+async def go_behind_last_id(partition: LogPartition) -> None:
+    """Leaves the ids behind that the server refuses although nothing has them: entries were removed by hand.
+
+    How many records the last of them had nobody knows.
+    """
+    reply = await partition.link.call("XINFO", "STREAM", partition.keys.log)
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
+    last = int(facts[b"last-generated-id"].split(b"-")[0])
+    if last >= partition.end:
+        end = last + _LOST_END_MARGIN
+        await record_gap(partition, partition.end, end)
+        partition.end = end
+
+
+async def go_behind_lost(partition: LogPartition) -> None:
+    """Leaves room for what the log may have had behind its end; one that was never written to begins at 0 still."""
+    end = partition.end
+    await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
+    partition.end = max(partition.end, partition.floor)
+    await raise_last_id(partition)
+
+
+def _take_in(partition: LogPartition, row: Any) -> None:
+    if base_of(row) <= partition.last_base:
+        return  # an append of ours was answered while this was on its way
+    entry = parse_entry(row)
+    if entry is not None and partition.writer.seen(entry):
+        return
+    try:
+        if entry is not None:
+            partition.adopt(entry)
+            return
+    except BatchError:
+        pass
+    partition.last_base = base_of(row)
+    partition.end = max(partition.end, partition.last_base + 1)
+    log.error("skipped an entry that no broker wrote", extra={"partition": repr(partition), "id": row[0].decode()})
+
+
+# -- another server -------------------------------------------------------------------------------------------------
+
+
+async def recover(partition: LogPartition) -> None:
+    """Compares the last entry with what was acknowledged before; appends again what is missing."""
+    link, keys = partition.link, partition.keys
+    exists, newest = await link.pipeline(("EXISTS", keys.log), ("XREVRANGE", keys.log, "+", "-", "COUNT", 1))
+    if not exists:
+        await _rebuild(partition)
+        return
+    store_base = base_of(newest[0]) if newest else NO_OFFSET
+    if (ours := await _other_history(partition, store_base)) is not None:
+        await _take_other_history(partition, ours)
+        return
+    if store_base < partition.last_base:
+        last = parse_entry(newest[0]) if newest else None
+        await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.local_start))
+    await _restore_side_keys(partition)
+    if not await partition.clean.is_current():
+        await load(partition)  # compaction went back too: what was below its border is in the log again
+
+
+async def _other_history(partition: LogPartition, store_base: int) -> Entry | None:
+    """Our entry in whose place the store has another one; None if its history is ours, as far as the cache tells."""
+    shared, first = min(store_base, partition.last_base), partition.tail.first
+    if first is None or shared < first.base:
+        return None
+    ours = next(partition.tail.since(shared))
+    if ours.base != shared:
+        return ours
+    rows, starts = await partition.link.pipeline(
+        ("XRANGE", partition.keys.log, f"{ours.base}-0", f"{ours.base}-{LAST}"),
+        ("HMGET", partition.keys.meta, "start", "local", "clean"),
+    )
+    gone_to = max(int(starts[0] or 0), int(starts[1] or 0), parse_state(starts[2]).end)
+    if not rows and gone_to >= ours.end:
+        return None  # another node trimmed it
+    found = parse_entry(rows[0]) if rows else None
+    return None if found is not None and found.token == ours.token else ours
+
+
+async def _take_other_history(partition: LogPartition, ours: Entry) -> None:
+    """Another writer reused offsets that were given out: the store's history is the truth now, and read again."""
+    log.error("the store's history differs from what was acknowledged", extra={"partition": repr(partition)})
+    await record_gap(partition, ours.base, partition.end)
+    await load(partition)
+    await raise_last_id(partition)
+
+
+async def _restore(partition: LogPartition, store_base: int, store_end: int) -> None:
+    """Appends the acknowledged entries that the store does not have, from the cache; the rest is a gap."""
+    missing = [entry for entry in partition.tail.since(store_base) if entry.base > store_base]
+    restored_from = missing[0].base if missing else partition.end
+    if restored_from > store_end:
+        await losses.give_up(partition, store_end, restored_from)
+    for entry in missing:
+        if not await _append_again(partition, entry):
+            await _take_other_history(partition, entry)
+            return
+    if not missing:
+        await raise_last_id(partition)
+        return
+    log.warning(
+        "entries lost by the store were appended again",
+        extra={"partition": repr(partition), "entries": len(missing), "from_offset": restored_from},
+    )
+    partition.count_event("restored_entries", len(missing))
+
+
+async def _append_again(partition: LogPartition, entry: Entry) -> bool:
+    """Whether the entry is in its place now. One by one: should one be refused, the next must not go in."""
+    link, key = partition.link, partition.keys.log
+    try:
+        if await link.send_chunks(xadd(key, entry)) is None:
+            raise PartitionGone(repr(partition))
+    except RedisError as error:
+        if not error.is_refused_id:
+            raise
+        rows = await link.call("XRANGE", key, f"{entry.base}-1", f"{entry.base}-1")
+        found = parse_entry(rows[0]) if rows else None
+        return found is not None and found.token == entry.token  # another node was faster with the same entry
+    return True
+
+
+async def _restore_side_keys(partition: LogPartition) -> None:
+    """Log start, index, producers and losses may have gone back too."""
+    link, keys, index = partition.link, partition.keys, partition.index
+    await partition.save_start(partition.log_start)
+    if partition.trimmed_to:
+        await partition.save_local_start(partition.trimmed_to)
+    await losses.save_again(partition)
+    partition.lake_end.recovered()
+    newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
+    stored = base_of(newest[0]) if newest else NO_OFFSET
+    for at in range(len(index)):
+        if index.offsets[at] > stored:
+            partition.store_point(index.point(at))
+    partition.producers.aborted.store_again()
+    await partition.save_producers()
+
+
+async def raise_last_id(partition: LogPartition) -> None:
+    """So that no other node can append below the end either."""
+    if partition.end <= 0:
+        return
+    try:
+        await partition.link.call("XSETID", partition.keys.log, f"{partition.end - 1}-1")
+    except RedisError as error:
+        if "no such key" in str(error):
+            raise PartitionGone(repr(partition)) from None
+        if "smaller" not in str(error):
+            raise
+
+
+async def _rebuild(partition: LogPartition) -> None:
+    """Makes the stream again, and in it what the cache has."""
+    async with partition.remaking():
+        await partition.clean.load()  # it may be there still
+        below = partition.clean.end - 1
+        first = next((entry.base for entry in partition.tail.since(below) if entry.base > below), partition.end)
+        lost_from = max(partition.local_start, partition.clean.end)
+        await _restore(partition, below, min(lost_from, first))
+        if partition.local_start < partition.clean.end:
+            pass  # the log starts where it did
+        elif partition.policy.is_tiered or partition.log_start < partition.trimmed_to:
+            await partition.save_local_start(max(lost_from, first))  # what the lake has of it is not lost
+        else:
+            partition.log_start = max(lost_from, first)
+        await _restore_side_keys(partition)

@@ -1,0 +1,111 @@
+"""Appending to a partition of format `log`: optimistic, without a lock or a script (docs/decisions/003).
+
+The stream's own rule does the work: XADD refuses an id that is not above the last one, so of two writers exactly one
+wins. That holds with one append in flight.
+
+An append whose outcome is unknown is looked for by its token. If it is not there it is sent again, the same bytes under
+the same id: should the first copy still arrive, one of the two is refused. A refused entry therefore may be ours too,
+and is looked for in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.cold_log import ColdAway
+from headrace.store.log import recovery
+from headrace.store.log.entries import xadd
+from headrace.store.partition.appending import Appended, Appender, Pending
+from headrace.store.partition.entries import Entry
+from headrace.store.redis.errors import StoreAway
+from headrace.wire.batch import stamp
+from headrace.wire.records import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from headrace.store.log.partition import LogPartition
+
+_LAKE_END_WAIT_S = 0.25
+"""Between two looks for batches whose time is over."""
+
+
+class _Flight(NamedTuple):
+    """The one entry whose answer is awaited, or unknown."""
+
+    entry: Entry
+    pendings: list[Pending]
+
+
+class LogWriter(Appender[_Flight]):
+    """The writer of one partition."""
+
+    _partition: LogPartition
+
+    def _flight_of(self, taken: list[Pending]) -> _Flight:
+        """One entry, its batches stamped with their offsets."""
+        untimed = any(pending.header.max_timestamp < 0 for pending in taken)
+        append_time = self._partition.now_ms() if untimed else NO_TIMESTAMP
+        return self._stamped(self._partition.end, taken, self._next_token().encode(), append_time)
+
+    def _stamped(self, base: int, pendings: list[Pending], token: bytes, append_time: int) -> _Flight:
+        offset, epoch = base, self._partition.leader_epoch
+        for pending in pendings:
+            stamp(pending.batch, 0, offset, epoch)
+            offset += pending.header.count
+        data = bytes(pendings[0].batch) if len(pendings) == 1 else b"".join([p.batch for p in pendings])
+        return _Flight(Entry(base, offset, data, token, append_time), pendings)
+
+    def _transmit(self, flight: _Flight) -> asyncio.Future[Any]:
+        return self._partition.link.send_chunks(xadd(self._partition.keys.log, flight.entry))
+
+    def _took(self, flight: _Flight, reply: Any) -> bool:
+        if reply is None:
+            return False  # there is no such stream
+        self._succeed(flight)
+        return True
+
+    def _succeed(self, flight: _Flight) -> None:
+        self._flight = None
+        partition = self._partition
+        base, newest, now_ms = flight.entry.base, NO_TIMESTAMP, partition.now_ms()
+        for pending in flight.pendings:
+            header = pending.header
+            if header.is_control:
+                partition.producers.end(header, pending.marker, base, now_ms)
+            else:
+                partition.producers.add(header, base, now_ms)
+            newest = max(newest, header.max_timestamp)
+            base += header.count
+        partition.count(flight.entry, newest)
+        partition.records_in += base - flight.entry.base
+        partition.bytes_in += len(flight.entry.data)
+        partition.tell_watchers()  # before the producers: who waits for records waits longer
+        partition.context.announce(partition)
+        base = flight.entry.base
+        for pending in flight.pendings:
+            pending.resolve(Appended(base))
+            base += pending.header.count
+
+    def seen(self, entry: Entry) -> bool:
+        """Told of an entry met while reading: whether it is the one in flight, which then is answered."""
+        flight = self._flight
+        if flight is None or flight.entry.base != entry.base or flight.entry.token != entry.token:
+            return False
+        self._succeed(flight)
+        return True
+
+    async def _settle(self) -> None:
+        """The lake may hold more than Redis. Or an id was refused and nothing has it: entries were removed by hand."""
+        try:
+            await self._partition.lake_end.wait(_LAKE_END_WAIT_S)
+        except ColdAway as error:
+            raise StoreAway(str(error)) from error
+        flight, refused, self._is_id_refused = self._flight, self._is_id_refused, False
+        if refused and flight is not None and flight.entry.base == self._partition.end:
+            await recovery.go_behind_last_id(self._partition)
+
+    def _prepare_resend(self, flight: _Flight) -> _Flight | None:
+        """The entry with the leader epoch of now: the same bytes, unless the store lost records meanwhile."""
+        if self._partition.end != flight.entry.base:
+            return None
+        return self._stamped(flight.entry.base, flight.pendings, flight.entry.token, flight.entry.append_time)

@@ -1,0 +1,25 @@
+"""The store's limits and times, with their defaults. Most are settings; docs/settings.md describes them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.store.keys import DEFAULT_PREFIX
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store is told from outside."""
+
+    prefix: str = DEFAULT_PREFIX
+    timeout_ms: int = 5_000
+    node_lease_ms: int = 3_000
+    tail_cache_bytes: int = 64 << 20
+    append_entry_bytes: int = 1 << 20
+    index_interval_bytes: int = 64 << 10
+    snapshot_interval_bytes: int = 8 << 20
+    producer_expiration_ms: int = 86_400_000
+    memory_high_mark_percent: int = 90
+    allow_eviction: bool = False
+    cold_timeout_ms: int = 10_000
+    store_replicas: int = -1
+    replica_timeout_ms: int = 5_000

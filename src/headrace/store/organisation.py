@@ -1,0 +1,145 @@
+"""What one organisation has in the store: its topics with their partitions, and its configs.
+
+Organisations share nothing but the servers and the nodes. Each has a catalogue and keys of its own, so two can have
+topics of one name; whoever holds an organisation cannot reach another one's, not by an id either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.store.cluster.catalogue import Catalogue, Topic
+from headrace.store.cluster.configs import Configs
+from headrace.store.cold.standing import Standing, standing_of
+from headrace.store.log.marking import append_marker
+from headrace.store.log.partition import LogPartition
+from headrace.store.partition.base import Partition
+from headrace.store.partition.context import PartitionContext
+from headrace.store.redis.errors import PartitionGone
+from headrace.store.stream.partition import StreamPartition
+from headrace.store.takeover import Takeover
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+
+_LOOKED_AT_ONCE = 256
+
+
+class Organisation:
+    """One tenant."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.name = name
+        self.keys = store.keys.of(name)
+        self.catalogue = Catalogue(store.topology, self.keys, store.name, store.clock)
+        self.configs = Configs(store.topology, self.keys, store.clock)
+        self.catalogue.on_gone = self.forget
+        self._store = store
+        self._partitions: dict[tuple[bytes, int], Partition] = {}
+        self._opening: dict[tuple[bytes, int], asyncio.Task[Partition]] = {}
+        self.context = PartitionContext(
+            slot_of=store.topology.slot_of,
+            outlook_of=store.outlook_of,
+            clock=store.clock,
+            options=store.options,
+            nodes=store.nodes,
+            catalogue=self.catalogue,
+            keys=self.keys,
+            policies=store.policies,
+            tails=store.tails,
+            unpacking=store.unpacking,
+            process=store.name,
+            events=store.events,
+            cold=lambda: store.cold,
+            spawn=store.spawn,
+            replicas_of=store.replicas.wanted,
+            announce=store.announcements.appended,
+            watch=store.stream_watch.add,
+        )
+        """What its partitions are given."""
+        self.takeover = Takeover(store, self)
+
+    async def load(self) -> None:
+        """Reads topics and configs."""
+        await self.catalogue.load()
+        await self.configs.load()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether topics and configs were read from the server that answers now."""
+        return self.catalogue.is_sure and self.configs.is_sure
+
+    async def refresh(self) -> None:
+        """Takes in what other nodes changed."""
+        await self.catalogue.refresh()
+        await self.configs.refresh()
+
+    # -- partitions ---------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        """Those that this node has read."""
+        return list(self._partitions.values())
+
+    def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
+        """The partition, if this node has read it before."""
+        return self._partitions.get((topic_id, number))
+
+    async def partition(self, topic: Topic, number: int) -> Partition:
+        """The partition, read from the store at its first use."""
+        key = (topic.uuid, number)
+        if (known := self._partitions.get(key)) is not None:
+            return known
+        if (task := self._opening.get(key)) is None:
+            task = self._opening[key] = asyncio.create_task(
+                self._open(topic, number), name=f"open {topic.name}-{number}"
+            )
+        return await asyncio.shield(task)
+
+    async def _open(self, topic: Topic, number: int) -> Partition:
+        key = (topic.uuid, number)
+        try:
+            kind = StreamPartition if topic.is_stream else LogPartition
+            partition = kind(self.context, topic, number)
+            await partition.confirm()
+            if topic.uuid not in self.catalogue.by_uuid:
+                raise PartitionGone(repr(partition))
+            self._partitions[key] = partition
+            return partition
+        finally:
+            del self._opening[key]
+
+    async def mark(self, topic: Topic, number: int, marker: bytes, ask: Callable[[], Awaitable[None]]) -> None:
+        """Appends the marker of a transaction to a partition that another node leads."""
+        await append_marker(self.context, topic, number, marker, ask)
+        self._store.announcements.appended_to(topic.id, number)
+
+    async def without_entries(self, topic: Topic, numbers: Sequence[int]) -> set[int]:
+        """Those of a topic's partitions that hold nothing, found without opening them."""
+        empty: set[int] = set()
+        for at in range(0, len(numbers), _LOOKED_AT_ONCE):
+            some = numbers[at : at + _LOOKED_AT_ONCE]
+            lengths = await self._store.topology.call_each(
+                ("XLEN", topic.keys(self.keys, number).log) for number in some
+            )
+            empty.update(number for number, length in zip(some, lengths, strict=True) if not length)
+        return empty
+
+    async def standing(self, topic: Topic) -> list[Standing]:
+        """How far the records of a topic's partitions left Redis, by number."""
+        return await standing_of(self._store, self.keys, topic)
+
+    def close(self) -> None:
+        """The organisation was deleted: nothing of it is served any more."""
+        for topic in list(self.catalogue.by_name.values()):
+            self.forget(topic)
+
+    def forget(self, topic: Topic) -> None:
+        """Drops what is known of a deleted topic and lets its long polls go."""
+        self._store.policies.forget(topic)
+        for number in range(topic.partitions):
+            if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:
+                partition.vanish()

@@ -1,0 +1,83 @@
+"""The aborted transactions of a partition: what a read_committed consumer is told to leave out.
+
+Each has the offset of its marker, the offset of its first record, its producer, and where the log was stable once the
+marker was in it. The list follows from the log; it is stored so that the log need not be read for it, and it is
+searched by offset: a fetch costs what it finds, however long the list is.
+
+Rows are in the order of their markers. A later marker's transaction began at or behind the place where the log was
+stable then, so a search for what began before an offset ends at the first row that was stable there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Aborted(NamedTuple):
+    """One aborted transaction."""
+
+    marker: int
+    first: int
+    producer_id: int
+    stable: int
+
+    def value(self) -> bytes:
+        """As it is stored, under the marker's offset."""
+        return b"%d %d %d" % (self.first, self.producer_id, self.stable)
+
+
+def parse(marker: int, value: bytes) -> Aborted:
+    """ValueError if it is none."""
+    first, producer_id, stable = value.split(b" ")
+    return Aborted(marker, int(first), int(producer_id), int(stable))
+
+
+class AbortedList:
+    """Those of one partition, and which of them are not stored yet."""
+
+    def __init__(self, rows: Iterable[Aborted] = ()) -> None:
+        self.rows = list(rows)
+        self._markers = [row.marker for row in self.rows]
+        self._unstored_from = len(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(self, row: Aborted) -> None:
+        """A marker that is in the log, behind all others."""
+        if not self.rows or row.marker > self._markers[-1]:
+            self.rows.append(row)
+            self._markers.append(row.marker)
+
+    def between(self, offset: int, end: int) -> list[Aborted]:
+        """Those whose records a reader meets from `offset` on, before `end`."""
+        found: list[Aborted] = []
+        for at in range(bisect_left(self._markers, offset), len(self.rows)):
+            row = self.rows[at]
+            if row.first < end:
+                found.append(row)
+            if row.stable >= end:
+                break
+        return found
+
+    def unstored(self) -> list[Aborted]:
+        """Those that the store may not have."""
+        return self.rows[self._unstored_from :]
+
+    def stored(self, rows: list[Aborted]) -> None:
+        """Told that the store has these, which `unstored` gave."""
+        if rows:
+            self._unstored_from = max(self._unstored_from, bisect_left(self._markers, rows[-1].marker) + 1)
+
+    def store_again(self) -> None:
+        """The store may have lost any of them."""
+        self._unstored_from = 0
+
+    def forget_before(self, offset: int) -> None:
+        """Those whose markers were trimmed: nobody meets their records any more."""
+        gone = bisect_left(self._markers, offset)
+        if gone:
+            del self.rows[:gone], self._markers[:gone]
+            self._unstored_from = max(0, self._unstored_from - gone)

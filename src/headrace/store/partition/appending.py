@@ -1,0 +1,360 @@
+"""The way of a batch into a partition, whichever format it has: a queue, one append in flight, and knowing its outcome.
+
+One append in flight is what makes small producers cheap: whatever arrives meanwhile is joined into the next one. After
+an append whose outcome is unknown nothing is appended until it is known: the store is read again, which tells whether
+it went in (each append carries a token of its writer). If it did not, it is sent again in a way of which Redis
+takes one copy at most, should the first copy still arrive. What is sent, and how it is told, is up to the formats:
+`log/writer.py` and `stream/writer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from headrace.store.partition.pending import Appended, Pending
+from headrace.store.partition.producers import Coming
+from headrace.store.partition.verification import Verification
+from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
+from headrace.wire.batch import BatchHeader
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+
+__all__ = ["Appended", "Appender", "Flight", "Pending"]
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.05
+_LOOK_S = 0.25
+"""How long a look may take before overdue batches are answered."""
+
+
+class Flight(Protocol):
+    """The one append whose answer is awaited, or unknown."""
+
+    @property
+    def pendings(self) -> list[Pending]: ...
+
+
+F = TypeVar("F", bound=Flight)
+
+
+class Appender(ABC, Generic[F]):
+    """The queue of one partition, and the append in flight."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._name = secrets.token_hex(6)
+        self._numbers = count()
+        self._queue: deque[Pending] = deque()
+        self._flight: F | None = None
+        self._reply: asyncio.Future[Any] | None = None
+        self._is_due = False
+        self._is_id_refused = False
+        self._recovering: asyncio.Task[None] | None = None
+        self._verifying: asyncio.Task[None] | None = None
+
+    async def pack(self, batch: memoryview, header: BatchHeader, limit_bytes: int) -> bytes:
+        """A batch's records as the format stores them, where that is another form; they take `limit_bytes` at most."""
+        return b""
+
+    def submit(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        timeout_s: float,
+        packed: bytes = b"",
+        verification: Verification | None = None,
+    ) -> asyncio.Future[Appended]:
+        """Queues a batch and what `pack` made of it; its bytes are stamped in place, so they are the writer's now."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        self._queue.append(Pending(batch, header, future, loop.time() + timeout_s, packed, verification))
+        if self._flight is None and not self._is_due and self._verifying is None:
+            self._is_due = True
+            loop.call_soon(self._begin)
+        return future
+
+    async def drain(self) -> None:
+        """Returns once all that is queued now was answered."""
+        waiting = [one.future for one in (*(self._flight.pendings if self._flight else ()), *self._queue)]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing queued, nothing in flight."""
+        return not self._queue and self._flight is None and self._recovering is None and self._verifying is None
+
+    @property
+    def queued(self) -> int:
+        """Batches that wait for their append."""
+        return len(self._queue)
+
+    # -- what a format does -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _flight_of(self, taken: list[Pending]) -> F:
+        """An append of batches that were checked."""
+
+    @abstractmethod
+    def _transmit(self, flight: F) -> asyncio.Future[Any]:
+        """Sends an append."""
+
+    @abstractmethod
+    def _took(self, flight: F, reply: Any) -> bool:
+        """Told of an answer that is no error: whether the append is in the log, whose batches then are answered."""
+
+    @abstractmethod
+    def _prepare_resend(self, flight: F) -> F | None:
+        """The append to send again after the store was read and does not have it; None to check its batches again."""
+
+    async def _settle(self) -> None:
+        """What else has to be done after the store was read, before the next append."""
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The first append after a rest: at the end of the event loop's turn, so that it takes all that came in it."""
+        self._is_due = False
+        if self._flight is None and self._recovering is None and self._verifying is None:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Sends the next append, if there is one and what is known of the partition can be relied on."""
+        if not self._queue:
+            return
+        if not self._partition.may_append:
+            self._recover()
+            return
+        self._send_next(just_looked=False)
+
+    def _send_next(self, just_looked: bool) -> None:
+        taken = self._join(just_looked)
+        if taken:
+            self._send(self._flight_of(taken))
+        elif self._queue and self._unverified(self._queue[0], {}):
+            self._verifying = asyncio.create_task(self._verify(), name=f"verify {self._partition!r}")
+        elif self._queue:
+            # The first batch is about to be answered with an error: not from memory alone.
+            self._partition.doubt()
+            self._recover()
+
+    def _join(self, just_looked: bool) -> list[Pending]:
+        """Takes batches off the queue, checked from the start."""
+        size, limit = 0, self._partition.options.append_entry_bytes
+        taken: list[Pending] = []
+        coming: dict[int, Coming] = {}
+        while self._queue:
+            first = self._queue[0]
+            if first.future.done():
+                self._queue.popleft()  # given up: it must not count as its producer's last batch
+                continue
+            if (taken and size + first.size_bytes > limit) or self._unverified(first, coming):
+                break
+            if first.header.producer_id >= 0 and not self._check_producer(first, coming, just_looked):
+                if self._queue and self._queue[0] is first:
+                    break
+                continue
+            self._queue.popleft()
+            size += first.size_bytes
+            taken.append(first)
+        return taken
+
+    def _check_producer(self, first: Pending, coming: dict[int, Coming], just_looked: bool) -> bool:
+        """Whether the batch may be appended; a repeated or wrong one is answered and leaves the queue.
+
+        If the verdict depends on a batch of the append being joined, it waits in the queue until that one is in the
+        log; if it is an error, until the log was looked at: another writer may have taken the batch before this one.
+        """
+        header, producers = first.header, self._partition.producers
+        if (known := producers.find_duplicate(header)) is not None:
+            self._queue.popleft()
+            first.resolve(Appended(known.base_offset, duplicate=True))
+            return False
+        is_coming = header.producer_id in coming
+        try:
+            if header.is_control:
+                if is_coming:
+                    return False  # what it ends has to be in the log
+                assert first.verification is not None
+                producers.check_marker(header, first.verification)
+            else:
+                producers.check(header, coming)
+        except KafkaError as error:
+            if is_coming or not just_looked:
+                return False
+            self._queue.popleft()
+            first.fail(error)
+            return False
+        in_transaction = header.is_transactional and not header.is_control
+        coming[header.producer_id] = Coming(header.producer_epoch, header.last_sequence, in_transaction)
+        return True
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def _unverified(self, first: Pending, coming: dict[int, Coming]) -> bool:
+        """Whether the state of its transaction has to be asked for before the batch goes into the log."""
+        if first.verification is None or first.future.done() or first.verification.holds(self._partition, first.header):
+            return False
+        producers, header = self._partition.producers, first.header
+        return header.is_control or (
+            producers.begins_transaction(header, coming) and producers.find_duplicate(header) is None
+        )
+
+    async def _verify(self) -> None:
+        """Asks for the batch at the head of the queue, which nothing overtakes meanwhile; then goes on."""
+        first = self._queue[0]
+        assert first.verification is not None
+        try:
+            await first.verification.ask(self._partition, first.header)
+        except KafkaError as error:
+            first.fail(error)
+        except Exception:
+            log.exception("a transaction was not verified", extra={"partition": repr(self._partition)})
+            first.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the transaction could not be verified"))
+        finally:
+            self._verifying = None
+        if self._flight is None and self._recovering is None:
+            self._pump()
+
+    def _send(self, flight: F) -> None:
+        self._flight = flight
+        try:
+            reply = self._reply = self._transmit(flight)
+        except StoreAway:
+            self._recover()
+            return
+        for pending in flight.pendings:
+            pending.sent = True
+        reply.add_done_callback(self._answered)
+
+    def _answered(self, reply: asyncio.Future[Any]) -> None:
+        error = reply.exception()
+        flight = self._flight
+        if flight is None or reply is not self._reply:
+            return
+        if error is None and self._took(flight, reply.result()):
+            self._pump()
+            return
+        if isinstance(error, RedisError) and not error.is_refused_id:
+            self._refused(error)
+            return
+        # Unknown, refused, or no stream: reading tells what became of it.
+        self._is_id_refused = isinstance(error, RedisError)
+        self._partition.doubt()
+        self._recover()
+
+    def _refused(self, error: RedisError) -> None:
+        """Redis said no to any write: wait if that passes, else say so. A copy sent before may still be in the log."""
+        if error.passes_by_itself:
+            self._partition.doubt()
+            self._recover(pause_s=RETRY_PAUSE_S)
+        else:
+            self._partition.shard.memory.note_trouble(error)
+            self._fail_all(error)
+
+    # -- trouble ------------------------------------------------------------------------------------------------
+
+    def _recover(self, pause_s: float = 0) -> None:
+        if self._recovering is None:
+            work = self._recover_until_sure(pause_s)
+            self._recovering = asyncio.create_task(work, name=f"recover {self._partition!r}")
+
+    async def _recover_until_sure(self, pause_s: float) -> None:
+        """Waits for the store, settles what is unknown, then goes on; gives up batches whose time is over."""
+        partition = self._partition
+        try:
+            while self._give_up_overdue():
+                await asyncio.sleep(pause_s)
+                pause_s = RETRY_PAUSE_S
+                try:
+                    await partition.link.wait_up(RETRY_PAUSE_S)
+                    async with asyncio.timeout(_LOOK_S):
+                        await partition.confirm()
+                    await self._settle()
+                    break
+                except TimeoutError:
+                    continue  # the look goes on, and may be waited for again
+                except PartitionGone as error:
+                    self._fail_all(error)
+                except RedisError as error:
+                    if not error.passes_by_itself:
+                        partition.shard.memory.note_trouble(error)
+                        self._fail_all(error)
+                except StoreError:
+                    continue
+        except Exception:
+            log.exception("appending stopped", extra={"partition": repr(partition)})
+            self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"appending to {partition!r} failed"))
+        finally:
+            self._recovering = None
+        self._resume()
+
+    def _resume(self) -> None:
+        """The store was read: an append still in flight is not there."""
+        flight = self._flight
+        if not self._partition.is_in_step:
+            if flight is not None or self._queue:
+                self._recover(pause_s=RETRY_PAUSE_S)
+            return
+        if flight is not None and _is_awaited(flight) and (again := self._prepare_resend(flight)) is not None:
+            self._send(again)
+            return
+        if flight is not None:
+            # Its place is taken, or nobody waits for it: every batch is checked again from the start.
+            self._flight = None
+            for pending in flight.pendings:
+                pending.sent = False
+            self._queue.extendleft(reversed(flight.pendings))
+        self._send_next(just_looked=True)
+
+    def _give_up_overdue(self) -> bool:
+        """Answers the batches whose time is over; whether any are left to care for.
+
+        What a producer sent behind such a batch is given up with it: it must not go into the log before it.
+        """
+        now = asyncio.get_running_loop().time()
+        given_up: set[int] = set()
+        for pending in [*(self._flight.pendings if self._flight else ()), *self._queue]:
+            producer_id = pending.header.producer_id
+            if (pending.deadline <= now or producer_id in given_up) and not pending.future.done():
+                code = ErrorCode.REQUEST_TIMED_OUT if pending.sent else ErrorCode.KAFKA_STORAGE_ERROR
+                pending.fail(KafkaError(code, "the store did not come back in time"))
+            if pending.future.done() and producer_id >= 0:
+                given_up.add(producer_id)
+        self._queue = deque(pending for pending in self._queue if not pending.future.done())
+        if self._flight is not None and not _is_awaited(self._flight):
+            # Should it still arrive, the next append is refused and finds it.
+            self._flight = None
+        return self._flight is not None or bool(self._queue)
+
+    async def close(self) -> None:
+        """Answers what still waits; nothing is appended any more."""
+        for task in (self._recovering, self._verifying):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._fail_all(StoreAway("the broker is stopping"))
+
+    def _fail_all(self, error: KafkaError) -> None:
+        waiting = [*(self._flight.pendings if self._flight else ()), *self._queue]
+        self._flight = None
+        self._queue.clear()
+        for pending in waiting:
+            pending.fail(error)
+
+    def _next_token(self) -> str:
+        return f"{self._name}{next(self._numbers):x}"
+
+
+def _is_awaited(flight: Flight) -> bool:
+    """Whether anybody still waits for one of its batches."""
+    return any(not pending.future.done() for pending in flight.pendings)

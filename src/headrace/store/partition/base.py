@@ -1,0 +1,388 @@
+"""What a partition is to the broker, whichever format it has, and what both formats share.
+
+What a node knows of a partition (`end`, `log_start`, producers, index) is only as good as the last sign of trouble
+(`store/confidence.py`): after one nothing is answered from memory until `confirm()` has looked at the store again.
+The formats say what a look is, how records are read, and how old ones go: `log/partition.py` is the format `log`,
+`stream/partition.py` the format `stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from headrace.cold_log import ColdLog, ColdPartition
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.confidence import Confidence, Level
+from headrace.store.partition import origin
+from headrace.store.partition.context import PartitionContext
+from headrace.store.partition.copies import Copies
+from headrace.store.partition.entries import Batches
+from headrace.store.partition.index import Index
+from headrace.store.partition.losses import EpochStart, Gap
+from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
+from headrace.store.partition.producers import Producers
+from headrace.store.partition.readable import Readable
+from headrace.store.partition.tail import Tail
+from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
+from headrace.store.redis.shard import Shard
+from headrace.store.topic_configs.policy import TopicPolicy
+from headrace.wire.control import skip_marker
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.partition.appending import Appender
+
+
+class Partition(Readable, ABC):
+    """What this node knows of one partition."""
+
+    writer: Appender[Any]
+    log_start: int
+    end: int
+    index: Index
+    producers: Producers
+
+    def __init__(self, context: PartitionContext, topic: Topic, number: int) -> None:
+        super().__init__()
+        self.context = context
+        self.nodes = context.nodes
+        self.options = context.options
+        self.now_ms = context.clock.wall_ms
+        self.topic = topic
+        self.number = number
+        self.keys = topic.keys(context.keys, number)
+        slot = context.slot_of(self.keys.log)
+        self.link, self.reads, self.scripts = slot.link, slot.reads, slot.scripts
+        self.outlook = context.outlook_of(slot)
+        self.slot = slot
+        self.epochs = [EpochStart(0, 0)]
+        self.gaps: list[Gap] = []
+        self.floor = 0
+        """The end is not below this: records up to here were given out, and lost."""
+        self.trimmed_to = 0
+        """Below this Redis has no records any more, whatever the log start is: they are cold."""
+        self.taken_up = ""
+        """By which node, on which server, as the store says (`origin.py`)."""
+        self.left: int | None = None
+        """Where the log ended when it was last left in good order; None once somebody took it up again."""
+        self.trouble: str | None = None
+        """What this node noted last of why records stay in Redis; None if it has not noted anything."""
+        self.tail = Tail(context.tails)
+        self.bytes_in = self.records_in = self.bytes_out = 0
+        """Appended and fetched through this node."""
+        self.is_gone = False
+        self.confidence = Confidence()
+        self.copies = Copies(self)
+        self._confirming: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.number}"
+
+    async def close(self) -> None:
+        """Answers whoever still waits, and ends what goes on in the background."""
+        if self._confirming is not None:
+            self._confirming.cancel()
+        await self.writer.close()
+
+    @property
+    def shard(self) -> Shard:
+        """The server that has its keys now."""
+        return self.slot.shard
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that is written into batches."""
+        return self.epochs[-1].epoch
+
+    # -- being sure ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether what is known was seen in the store on this connection, with no refusal since."""
+        return self.link.is_up and self.confidence.level(self.outlook.view) >= Level.SHARED
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
+        is_sure = self.confidence.level(self.outlook.view) is Level.SURE
+        return is_sure and self.link.is_up and self.nodes.lease_is_valid
+
+    @property
+    def may_append(self) -> bool:
+        """Whether the end that is known is one to append at."""
+        return self.is_confirmed
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing has to be found out elsewhere before the partition can be taken up."""
+        return True
+
+    async def confirm_end(self) -> None:
+        """Confirms, and is sure that records were not given out behind the end that is known."""
+        await self.confirm()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the store has to be asked before anything is answered."""
+        return not self.is_confirmed
+
+    def doubt(self) -> None:
+        """Notes a sign of trouble: the next answer asks the store first."""
+        self.confidence.doubt()
+
+    async def confirm(self) -> None:
+        """Returns once what is known was seen in the store; everybody who waits shares one look."""
+        while not self.is_confirmed:
+            await self._share_look()
+            if self.is_in_step and not self.nodes.lease_is_valid:
+                return  # a fresh look is as sure as it gets
+
+    async def confirm_up_to(self, offset: int) -> None:
+        """Confirms; an offset beyond the end is looked for: another node may lead too, for a moment, and have it."""
+        if offset > self.end:
+            self.doubt()
+        if self.is_stale:
+            await self.confirm()
+
+    async def _share_look(self) -> None:
+        if self.is_gone:
+            raise PartitionGone(repr(self))
+        if self._confirming is None or self._confirming.done():
+            self._confirming = asyncio.create_task(self._look(), name=f"confirm {self!r}")
+            self._confirming.add_done_callback(_retrieve)
+        await asyncio.shield(self._confirming)
+
+    async def _look(self) -> None:
+        """Brings what is known up to what is in the store, and the store up to what was promised."""
+        if not self.link.is_up:
+            raise StoreAway
+        view, seen = self.outlook.view, self.confidence.seen
+        look, level = self.confidence.begin(view), self.confidence.level(view)
+        await self.context.catalogue.settle()
+        if level <= Level.ASTRAY:
+            await (self.load() if level is Level.UNREAD else self.recover())
+            self.confidence.loaded(look)
+        await self.catch_up()
+        await origin.take_up(self)
+        if seen is None or seen.term != view.term:
+            self.trouble = None  # another node may have led meanwhile, and noted something else
+        self.confidence.end(look)
+
+    @abstractmethod
+    async def load(self) -> None:
+        """The first look: reads what the store knows of the partition."""
+
+    @abstractmethod
+    async def recover(self) -> None:
+        """Compares another server's log with what was acknowledged, and appends again what is missing."""
+
+    @abstractmethod
+    async def catch_up(self) -> None:
+        """Takes in what somebody else appended, or what we did without learning of it."""
+
+    @abstractmethod
+    async def go_behind_lost(self) -> None:
+        """Raises the leader epoch, and moves the end behind every offset that was given out and lost unnoticed."""
+
+    @contextlib.asynccontextmanager
+    async def remaking(self) -> AsyncIterator[None]:
+        """The log is not there. If the topic is, the store evicted or lost it: it is made again behind its old end.
+
+        Should something come between, the next look goes on with restoring. Nothing of ours may be what comes: appends
+        that are under way find no log, and none begins before another look has seen the log as it is afterwards.
+        The leader alone does so: another node's empty log would be in the way of the records in its cache.
+        """
+        self.doubt()
+        if not origin.leads(self):
+            raise LeftToLeader(repr(self))
+        lost = self.confidence.lose_track()
+        await self.make_again(self.end)
+        yield
+        self.confidence.find_track(lost)
+
+    async def make_again(self, end: int) -> None:
+        """Makes the keys that are missing; PartitionGone if the topic is not there any more."""
+        if not await self.context.catalogue.remake_partition(self.topic, self.number, end):
+            self.vanish()
+            raise PartitionGone(repr(self))
+
+    def check_there(self, reply: int) -> None:
+        """Raises PartitionGone if a script found that the partition is not there."""
+        if reply < 0:
+            self.doubt()
+            raise PartitionGone(repr(self))
+
+    def vanish(self) -> None:
+        """The partition was deleted: nothing of it is answered any more, and long polls go."""
+        self.is_gone = True
+        self.doubt()
+        self.tail.clear()
+        self.tell_watchers()
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def check_offset(self, offset: int) -> None:
+        """Raises OFFSET_OUT_OF_RANGE; call it on a confirmed partition only."""
+        if not self.log_start <= offset <= self.end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Offset {offset} of {self!r} is outside {self.log_start} to {self.end}.",
+            )
+
+    @property
+    def local_start(self) -> int:
+        """From here on records are in Redis; from the log start to here they are cold."""
+        return max(self.log_start, self.trimmed_to)
+
+    def is_cold(self, offset: int) -> bool:
+        """Whether a reader at this offset has to be served from the cold log."""
+        return offset < self.trimmed_to and not self.tail.holds(offset)
+
+    @property
+    def policy(self) -> TopicPolicy:
+        """What the topic's configs, as they are now, ask for."""
+        return self.context.policies.of(self.current_topic)
+
+    @property
+    def current_topic(self) -> Topic:
+        """The topic's record as it is now: its configs may have changed."""
+        return self.context.catalogue.by_uuid.get(self.topic.uuid, self.topic)
+
+    @property
+    def cold(self) -> ColdLog:
+        """Where its records are that left Redis."""
+        return self.context.cold()
+
+    def count_event(self, name: str, number: int) -> None:
+        """Counts what people should see."""
+        self.context.events[name] += number
+
+    @property
+    def cold_name(self) -> ColdPartition:
+        """What the cold log knows it by."""
+        return ColdPartition(self.topic.name, self.topic.uuid, self.number, self.context.keys.organisation)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote an offset."""
+        return next((one.epoch for one in reversed(self.epochs) if one.start <= offset), self.epochs[0].epoch)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch up to the one asked for, and where it ends; (-1, -1) if unknown (KIP-320)."""
+        if epoch > self.leader_epoch or epoch < self.epochs[0].epoch:
+            return -1, -1
+        if epoch == self.leader_epoch:
+            return epoch, self.end
+        for this, following in zip(self.epochs, self.epochs[1:], strict=False):
+            if this.epoch <= epoch < following.epoch:
+                return this.epoch, following.start
+        return -1, -1
+
+    @abstractmethod
+    def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches | None:
+        """Batches from memory; None if Redis has to be read."""
+
+    @abstractmethod
+    async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
+        """Batches from Redis: from the one that holds the offset on, up to about `max_bytes`."""
+
+    @abstractmethod
+    async def has_records_from(self, offset: int) -> bool:
+        """Whether the store has a record at an offset or behind it."""
+
+    async def skip_to_end(self, offset: int) -> Batches:
+        """Carries a reader over the offsets before the end that have no records.
+
+        They were lost, or removed by Redis code. Without this a reader that stops at the end would never get there.
+        """
+        await self.confirm()
+        end = self.end  # whatever is appended after this moment lies behind it
+        if await self.has_records_from(offset) or not self.is_in_step:
+            return Batches([], 0)
+        return self.skip_to(end)
+
+    def skip_to(self, offset: int) -> Batches:
+        """A batch without records that moves a reader's position to an offset."""
+        marker = skip_marker(offset - 1, self.leader_epoch, self.now_ms())
+        return Batches([marker], len(marker))
+
+    @abstractmethod
+    async def find_earliest(self) -> int:
+        """The offset from which on everything that is left is read."""
+
+    @abstractmethod
+    async def find_time(self, timestamp: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at or after a time; None if there is none."""
+
+    @abstractmethod
+    async def find_newest(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the record with the largest timestamp; None if there are no records."""
+
+    @abstractmethod
+    async def mirror_position(self, offset: int) -> tuple[str, int]:
+        """The id of the last entry wholly below an offset, and how many entries there were up to it."""
+
+    # -- old records --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def delete_before(self, offset: int) -> None:
+        """Makes `offset` the log start and frees what lies before it; OFFSET_OUT_OF_RANGE past the end."""
+
+    @abstractmethod
+    async def enforce_retention(self, retention_ms: int, retention_bytes: int) -> None:
+        """Removes what a topic's configs no longer keep."""
+
+    async def leave_to_lake(self, limits: Limits) -> Trouble | None:
+        """Makes records cold as far as the limits ask and the lake allows; what stands in the way, if something does.
+
+        Of a format that is never tiered nothing leaves.
+        """
+        return None
+
+    @abstractmethod
+    async def compact_if_due(self, policy: CompactionPolicy, unknown_ms: int) -> None:
+        """Keeps the last record of each key, if it is time to.
+
+        What became of an append is known after `unknown_ms`, or nobody will ask any more.
+        """
+
+    async def records_from(self, offset: int) -> int | None:
+        """The number of records at or above an offset; None where nobody counts, or it is too much to count."""
+        return None
+
+    @abstractmethod
+    async def save_producers(self) -> None:
+        """Stores what makes reading the producers' state again cheap."""
+
+    async def save_start(self, offset: int) -> None:
+        """Moves the log start up, in the store and then here."""
+        reply = await self.scripts.run("save_start", [self.keys.meta, self.keys.there], [offset])
+        self.check_there(reply)
+        self.log_start = max(self.log_start, offset)
+
+    async def save_local_start(self, offset: int) -> None:
+        """Says that records below an offset are cold, in the store and then here; they may be removed after that."""
+        reply = await self.scripts.run("save_local_start", [self.keys.meta, self.keys.there], [offset])
+        self.check_there(reply)
+        self.trimmed_to = max(self.trimmed_to, offset)
+
+    async def save_trouble(self, why: str) -> None:
+        """Notes, for all nodes to show, why records that should be cold stay in Redis; empty if all is well."""
+        if why != self.trouble:
+            reply = await self.scripts.run("save_trouble", [self.keys.meta, self.keys.there], [why])
+            self.check_there(reply)
+            self.trouble = why
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the records are that the partition holds in Redis."""
+        return self.index.bytes_since(self.local_start) if self.local_start < self.end else 0
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,245 @@
+"""How far enough replicas have a partition: its high watermark, where the topic asks for copies (min.insync.replicas).
+
+Whatever moves the end has the replicas asked for it; once enough of them have it, readers see it and producers with
+acks=all are answered. What they were shown stays shown. What is sure counts on one timeline alone: after a fail-over
+records may have been lost or written again, and the new server's replicas are asked anew.
+
+Too few replicas: producers are told in time, readers wait, and it is tried again for as long as this node leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.store.partition import origin
+from headrace.store.redis.errors import PartitionGone, StoreError
+from headrace.store.redis.replicas import NotEnoughReplicas
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.partition.appending import Appended
+    from headrace.store.partition.base import Partition
+
+_RETRY_S = 0.05
+_TOO_FEW_RETRY_S = 0.25
+_FIRST_S = 1.0
+"""How long an answer that depends on it waits after the partition was opened."""
+_SAVE_EVERY_S = 5.0
+_NEVER_SAVED = float("-inf")
+_NEVER = -1
+
+
+class _Waiter(NamedTuple):
+    end: int
+    done: asyncio.Future[None]
+
+
+class Copies:
+    """What is known of a partition's copies."""
+
+    __slots__ = (
+        "_bytes",
+        "_end",
+        "_is_following",
+        "_partition",
+        "_saved_at",
+        "_showed_all",
+        "_stable_end",
+        "_sure_end",
+        "_timeline",
+        "_waiters",
+    )
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._end = 0
+        self._bytes = 0
+        self._stable_end = 0
+        """The high watermark, the size of the log up to there, and the last stable offset in it."""
+        self._showed_all = not partition.policy.replicas
+        """Whether consumers saw the end itself until now."""
+        self._saved_at = _NEVER_SAVED
+        self._sure_end = 0
+        self._timeline = _NEVER
+        self._waiters: list[_Waiter] = []
+        self._is_following = False
+
+    @property
+    def wanted(self) -> int:
+        """The replicas that a record needs now."""
+        asked = self._partition.policy.replicas
+        return self._partition.context.replicas_of(asked) if asked else 0
+
+    # -- what readers ask ---------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Where consumers stop, on a topic that asks for copies."""
+        if self._showed_all or not self.wanted:
+            self._show_all()
+        return max(min(self._end, self._partition.end), self._partition.log_start)
+
+    @property
+    def readable_bytes(self) -> int:
+        """The size of the log up to there."""
+        return self._bytes if self.high_watermark < self._partition.end else self._partition.index.size_bytes
+
+    @property
+    def stable_end(self) -> int:
+        """A transaction whose end is behind the high watermark is still open to readers."""
+        high_watermark = self.high_watermark
+        if high_watermark >= self._partition.end:
+            return self._partition.ended_up_to
+        return max(min(self._stable_end, high_watermark), self._partition.log_start)
+
+    def holds_back(self) -> bool:
+        """Whether something is behind the high watermark; then that is looked after."""
+        if self.wanted and not self._is_sure_of(self._partition.end):
+            self._follow()
+        return self.high_watermark < self._partition.end and not self._partition.is_gone
+
+    def _show_all(self) -> None:
+        """What was readable stays so when copies are asked for from now on."""
+        self._showed_all = not self.wanted
+        self._end, self._bytes = max(self._end, self._partition.end), self._partition.index.size_bytes
+        self._stable_end = self._partition.ended_up_to
+
+    async def settle(self) -> None:
+        """Returns once the replicas were asked for the first time, or in a moment."""
+        if self.wanted and self._timeline == _NEVER:
+            try:
+                async with asyncio.timeout(_FIRST_S):
+                    await self._wait(self._partition.end)
+            except TimeoutError:
+                return
+
+    async def save(self) -> None:
+        """Stores the high watermark, for a node that opens the partition while replicas are away."""
+        if self._end and self.wanted:
+            partition = self._partition
+            self._saved_at = asyncio.get_running_loop().time()
+            await partition.scripts.run("save_copied", [partition.keys.meta, partition.keys.there], [self._end])
+
+    # -- what producers ask -------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS if it is known that an append would not be on enough."""
+        if wanted := self.wanted:
+            await self._partition.shard.replicas.check(wanted)
+
+    async def confirmed(self, appended: asyncio.Future[Appended], count: int, timeout_s: float) -> Appended:
+        """What became of an append, once enough replicas have it; NOT_ENOUGH_REPLICAS_AFTER_APPEND if they do not."""
+        found = await appended
+        start, end = found.base_offset, found.base_offset + count
+        replicas = self._partition.shard.replicas
+        timeout_s = min(timeout_s, replicas.timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait(end)
+        except TimeoutError:
+            replicas.doubt()
+            raise _after_append(f"{self.wanted} replica(s) do not have the batch after {timeout_s:g} s.") from None
+        if any(gap.start < end and start < gap.end for gap in self._partition.gaps):
+            raise _after_append("The store failed over and lost the batch.")
+        return found
+
+    async def until_confirmed(self, appended: asyncio.Future[Appended]) -> None:
+        """Returns once enough replicas have a marker of a transaction, however long that takes: until then it is
+        ending."""
+        found = await appended
+        if self._partition.policy.replicas:
+            await self._wait(found.base_offset + 1)
+
+    async def _wait(self, end: int) -> None:
+        while self.wanted and not self._is_sure_of(end):
+            waiter = _Waiter(end, asyncio.get_running_loop().create_future())
+            self._waiters.append(waiter)
+            self._follow()
+            await waiter.done
+
+    def _is_sure_of(self, end: int) -> bool:
+        return self._sure_end >= end and self._timeline == self._partition.link.timeline
+
+    # -- asking the replicas ------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        if not self._is_following:
+            self._is_following = True
+            self._partition.context.spawn(self._keep_following())
+
+    async def _keep_following(self) -> None:
+        try:
+            while self._has_to_go_on():
+                pause_s = await self._step()
+                self._answer(None)
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+        finally:
+            self._is_following = False
+
+    def _has_to_go_on(self) -> bool:
+        self._waiters = [one for one in self._waiters if not one.done.done()]
+        partition = self._partition
+        if partition.is_gone or not self.wanted:
+            self._answer(PartitionGone(repr(partition)) if partition.is_gone else None)
+            return False
+        return bool(self._waiters) or (not self._is_sure_of(partition.end) and origin.leads(partition))
+
+    async def _step(self) -> float:
+        """Asks once; how long to wait before the next time."""
+        partition = self._partition
+        try:
+            if not partition.is_in_step:
+                await partition.confirm()
+            if not self._end:
+                await self._load()
+            # All of one moment: the server acknowledged everything before the end on this timeline.
+            timeline, end = partition.link.timeline, partition.end
+            size_bytes, stable_end = partition.index.size_bytes, partition.ended_up_to
+            is_there = await partition.shard.replicas.have(partition.keys.touched, self.wanted)
+        except NotEnoughReplicas:
+            return _TOO_FEW_RETRY_S
+        except PartitionGone as error:
+            self._answer(error)
+            return _RETRY_S
+        except StoreError:
+            return _RETRY_S
+        if not is_there:
+            return 0
+        if timeline == partition.link.timeline:
+            self._timeline, self._sure_end = timeline, end
+            self._show(end, size_bytes, stable_end)
+            if asyncio.get_running_loop().time() - self._saved_at > _SAVE_EVERY_S:
+                partition.context.spawn(self.save())
+        return 0
+
+    def _show(self, end: int, size_bytes: int, stable_end: int) -> None:
+        if end > self._end:
+            self._end, self._bytes, self._stable_end, self._showed_all = end, size_bytes, stable_end, False
+            self._partition.wake()
+
+    async def _load(self) -> None:
+        """This node was not there before: what was readable then is readable now, also while replicas are away."""
+        stored = await self._partition.link.call("HGET", self._partition.keys.meta, "copied")
+        end = int(stored or 0)
+        self._show(end, 0, min(end, self._partition.ended_up_to))
+
+    def _answer(self, error: KafkaError | None) -> None:
+        """Tells those whose batches are sure; all of them of an error, or if nothing has to be waited for any more."""
+        is_over = error is not None or not self.wanted
+        left = []
+        for waiter in self._waiters:
+            if waiter.done.done():
+                continue
+            if not is_over and not self._is_sure_of(waiter.end):
+                left.append(waiter)
+            elif error is not None:
+                waiter.done.set_exception(error)
+            else:
+                waiter.done.set_result(None)
+        self._waiters = left
+
+
+def _after_append(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"The batch is in the log. {why}")

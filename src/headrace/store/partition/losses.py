@@ -1,0 +1,205 @@
+"""What a store lost for good, and the leader epochs that say so.
+
+Records that cannot be restored leave a gap: its offsets are never used again (`floor`), the producers concerned lose
+their state, the leader epoch rises, and it is logged, counted, and kept in the partition's meta for people to see.
+All of it is durable before anything is appended behind the gap.
+
+What is written here comes from memory, so it is compared and set: whoever writes has taken in what the store says
+first, and writes only over that. A node that knew the partition long ago therefore takes nothing back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from headrace.store.partition import origin
+from headrace.store.redis.errors import LeftToLeader
+
+if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+
+log = logging.getLogger(__name__)
+
+_KEPT = 256
+"""So many epochs and gaps are remembered, the newest."""
+
+
+class EpochStart(msgspec.Struct, frozen=True, array_like=True):
+    """From which offset on a leader epoch writes."""
+
+    epoch: int
+    start: int
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets that were given out and whose records the store lost."""
+
+    start: int
+    end: int
+
+
+class Meta(NamedTuple):
+    """What the store says of a partition beside its log."""
+
+    is_there: bool
+    start: int
+    floor: int
+    epochs: list[EpochStart]
+    gaps: list[Gap]
+    local: int
+    taken_up: str
+    """By which node, on which server (`origin.py`); empty if nobody ever did."""
+    left: int | None
+    """Where the log ended when that node left it in good order."""
+    losses: tuple[bytes, bytes, bytes]
+    """Floor, epochs and gaps as they are stored, to be written over as they were read."""
+
+
+FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left")
+_EPOCHS = msgspec.json.Decoder(list[EpochStart])
+_GAPS = msgspec.json.Decoder(list[Gap])
+
+
+def parse(facts: list[Any]) -> Meta:
+    """The reply of HMGET for FIELDS."""
+    start, floor, epochs, gaps, local, server, left = facts
+    return Meta(
+        start is not None,
+        int(start or 0),
+        int(floor or 0),
+        _EPOCHS.decode(epochs) if epochs else [],
+        _GAPS.decode(gaps) if gaps else [],
+        int(local or 0),
+        server.decode() if server else "",
+        int(left) if left is not None else None,
+        (floor or b"", epochs or b"", gaps or b""),
+    )
+
+
+def adopt(partition: Partition, meta: Meta) -> None:
+    """Takes over what is newer in the store than here: another node may have met a loss, or moved the log start."""
+    partition.log_start = max(partition.log_start, meta.start)
+    partition.trimmed_to = max(partition.trimmed_to, meta.local)
+    partition.floor = max(partition.floor, meta.floor)
+    partition.taken_up, partition.left = meta.taken_up, meta.left
+    partition.gaps = _united(partition.gaps, meta.gaps)
+    if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
+        partition.epochs = meta.epochs
+
+
+def _united(*lists: list[Gap]) -> list[Gap]:
+    """All gaps, each once and in order; the newest, if they are many."""
+    return sorted({gap for gaps in lists for gap in gaps}, key=lambda gap: (gap.start, gap.end))[-_KEPT:]
+
+
+def adopt_catalogue_epoch(partition: Partition) -> None:
+    """The catalogue remembers the epoch too, for when the meta was lost: it only rises."""
+    topic = partition.current_topic
+    known = topic.epochs.get(partition.number, 0)
+    if known > partition.leader_epoch:
+        partition.epochs = [*partition.epochs, EpochStart(known, partition.end)]
+
+
+async def record_gap(partition: Partition, start: int, end: int) -> None:
+    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it."""
+    epoch = None
+    while epoch is None:
+        stored = await _adopt_stored(partition)
+        partition.producers.forget_between(start, end)
+        if _is_noted(partition, start, end):
+            return  # noted before, by another node or when something came between
+        epoch = await _rise(partition, stored, end, [Gap(start, end)])
+    partition.count_event("gaps", 1)
+    log.error(
+        "the store lost acknowledged records: the log has a gap",
+        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
+    )
+
+
+async def give_up(partition: Partition, start: int, end: int) -> None:
+    """Records a gap, if this node leads the partition.
+
+    Another node looks at it too, and may not have what the leader has in its cache: it leaves that to the leader, and
+    goes on once all is there again or the gap is noted.
+    """
+    if not origin.leads(partition):
+        await _adopt_stored(partition)
+        if not _is_noted(partition, start, end):
+            raise LeftToLeader(repr(partition))
+    await record_gap(partition, start, end)
+
+
+def _is_noted(partition: Partition, start: int, end: int) -> bool:
+    return any(gap.start <= start and end <= gap.end for gap in partition.gaps)
+
+
+async def go_behind(partition: Partition, start: int, end: int) -> None:
+    """Gives up offsets whose records the store lost and the lake has: as with a gap, but readers miss nothing."""
+    epoch = None
+    while epoch is None:
+        stored = await _adopt_stored(partition)
+        partition.producers.forget_between(start, end)
+        if partition.floor >= end:
+            return
+        epoch = await _rise(partition, stored, end, [])
+
+
+async def leave_margin(partition: Partition, start: int, end: int) -> None:
+    """Gives up offsets that may have been given out and lost: no error, for nobody knows of a loss."""
+    epoch = None
+    while epoch is None:
+        stored = await _adopt_stored(partition)
+        epoch = await _rise(partition, stored, end, [Gap(start, end)] if start < end else [])
+    log.warning(
+        "the store may have gone back in time unseen: the log continues past any offset that it can have had",
+        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
+    )
+
+
+async def _adopt_stored(partition: Partition) -> Meta:
+    stored = parse(await partition.link.call("HMGET", partition.keys.meta, *FIELDS))
+    adopt(partition, stored)
+    adopt_catalogue_epoch(partition)
+    return stored
+
+
+async def _rise(partition: Partition, stored: Meta, end: int, gaps: list[Gap]) -> int | None:
+    """Makes a new leader epoch durable that begins at the end, or at a higher one; None if the store has changed."""
+    start = max(partition.end, partition.floor, end)
+    epoch = EpochStart(partition.leader_epoch + 1, start)
+    risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=_united(partition.gaps, gaps))
+    if not await _save(partition, stored, risen):
+        return None
+    adopt(partition, risen)
+    await partition.context.catalogue.set_epoch(partition.topic, partition.number, epoch.epoch)
+    return epoch.epoch
+
+
+async def save_again(partition: Partition) -> None:
+    """Stores what is known of losses again, as far as the store has forgotten it."""
+    saved = False
+    while not saved:
+        stored = await _adopt_stored(partition)
+        known = stored._replace(floor=partition.floor, epochs=partition.epochs, gaps=partition.gaps)
+        is_news = known.floor > stored.floor or known.gaps != stored.gaps or partition.leader_epoch > _last(stored)
+        saved = not is_news or await _save(partition, stored, known)
+    if partition.leader_epoch > 0:
+        await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
+
+
+def _last(meta: Meta) -> int:
+    return meta.epochs[-1].epoch if meta.epochs else 0
+
+
+async def _save(partition: Partition, stored: Meta, new: Meta) -> bool:
+    """Writes losses over those that were read; false if others are there by now."""
+    reply = await partition.scripts.run(
+        "save_losses",
+        [partition.keys.meta, partition.keys.there],
+        [*stored.losses, new.floor, msgspec.json.encode(new.epochs), msgspec.json.encode(new.gaps)],
+    )
+    partition.check_there(reply)
+    return bool(reply)

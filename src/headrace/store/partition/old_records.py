@@ -1,0 +1,42 @@
+"""What the broker asks of a partition about its old records, and what it is told: the same for both formats."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+
+
+class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The configs of a topic that compaction follows."""
+
+    min_lag_ms: int
+    max_lag_ms: int
+    dirty_ratio: float
+    delete_retention_ms: int
+
+
+class Limits(NamedTuple):
+    """Age and size of the whole log, and of its part in Redis; -1 for none."""
+
+    retention_ms: int
+    retention_bytes: int
+    local_ms: int
+    local_bytes: int
+
+
+class TroubleKind(Enum):
+    """What keeps records in Redis; the same for all partitions that have it."""
+
+    AWAY = "the lake is unavailable"
+    BEHIND = "the archive is behind"
+    LESS = "the lake holds less than before"
+
+
+class Trouble(NamedTuple):
+    """Why records stay in Redis although they should leave it."""
+
+    kind: TroubleKind
+    why: str
+    held_end: int = -1

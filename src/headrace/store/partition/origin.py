@@ -1,0 +1,74 @@
+"""Who took a partition up last, and on which server: whether the store may have gone back with nobody to notice.
+
+A node that lives through a loss of the store makes it good from its cache. One that dies together with it cannot, and
+whoever comes next finds an older log that looks whole: offsets that consumers have seen would be given out again. So
+before a node leads a partition it writes the server's identity and its own name into the meta, and where the log ends
+when it leaves in good order. A log that is found on another server, not as it was left, by a node that is not the one
+that took it up, may have lost its end: the leader epoch rises, and the next offset lies behind all it can have had.
+
+A move of the data to another server while all nodes are stopped changes nothing: they left in good order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+
+
+def may_have_gone_back(partition: Partition) -> bool:
+    """Whether records may be missing that a node gave out which is not there to tell."""
+    server, _, node = partition.taken_up.rpartition(" ")
+    is_as_left = partition.left is not None and partition.end >= partition.left
+    is_another = server != partition.link.identity and node != partition.context.process
+    return bool(server) and is_another and not is_as_left
+
+
+def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
+    """Whether a meta makes a look at the partition necessary: it was not taken up, or left, under this server run."""
+    return taken_up is not None and left is None and taken_up.decode().rpartition(" ")[0] != server
+
+
+async def take_up(partition: Partition) -> None:
+    """Makes this node the one that is known to write, if it leads the partition: before it appends anything."""
+    mine = _signature(partition)
+    if (partition.taken_up == mine and partition.left is None) or not partition.is_settled or not leads(partition):
+        return
+    if may_have_gone_back(partition):
+        await partition.go_behind_lost()
+        partition.producers.may_be_behind(partition.nodes.after_a_lease())
+        partition.count_event("margins", 1)
+        partition.tell_watchers()
+    reply = await partition.scripts.run(
+        "take_up", [partition.keys.meta, partition.keys.there], [partition.taken_up, mine]
+    )
+    partition.check_there(reply)
+    if reply:
+        partition.taken_up, partition.left = mine, None
+    else:
+        partition.doubt()  # another node took it up meanwhile: what it wrote has to be read first
+
+
+async def leave(partition: Partition) -> None:
+    """Notes where the log ends, for the next start: this node gives it back in good order."""
+    if partition.is_settled and leads(partition):
+        await partition.scripts.run(
+            "leave", [partition.keys.meta, partition.keys.there], [_signature(partition), partition.end]
+        )
+
+
+def is_ours(partition: Partition) -> bool:
+    """Whether this node is the one that is known to write, and may: it has taken the partition up, and leads it."""
+    is_taken_up = partition.taken_up == _signature(partition) and partition.left is None
+    return is_taken_up and partition.is_confirmed and leads(partition)
+
+
+def _signature(partition: Partition) -> str:
+    return f"{partition.link.identity} {partition.context.process}"
+
+
+def leads(partition: Partition) -> bool:
+    """Whether this node is the leader: the one to make good what the store lost."""
+    nodes = partition.nodes
+    return nodes.leader(partition.current_topic, partition.number) == nodes.me

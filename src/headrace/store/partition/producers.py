@@ -1,0 +1,255 @@
+"""Producers with ids: what was the last sequence of each, and which have a transaction open here.
+
+The rules are Kafka's: the last five batches of a producer are remembered and answered with the offset they got; a
+batch must follow the last one without a gap; a new epoch starts at 0; a producer that is not known (any more) may
+start anywhere, unless its batch is part of a transaction. A transaction is open from its first batch to its marker;
+the log is stable up to the first batch of the oldest open one.
+
+The state follows from the log: it advances when a batch is in the log, never before, and a snapshot of it in Redis
+only saves reading the log again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.store.partition.aborted import Aborted, AbortedList
+from headrace.store.partition.verification import Verification
+from headrace.wire.batch import BatchHeader
+from headrace.wire.control import EndMarker
+from headrace.wire.errors import ErrorCode, KafkaError
+
+KEPT_BATCHES = 5
+NO_MARKER = -1
+_SEQUENCE_MASK = (1 << 31) - 1
+
+
+class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A batch that is in the log."""
+
+    first: int
+    last: int
+    base_offset: int
+    seen_ms: int
+
+
+class KnownProducer(msgspec.Struct, array_like=True):
+    """What is known of one producer in one partition. After a marker it may have no batches."""
+
+    epoch: int
+    batches: list[SequencedBatch]
+    open_from: int = -1
+    """The first offset of its open transaction."""
+    marker: int = NO_MARKER
+    """The offset of the last marker."""
+    coordinator_epoch: int = -1
+    """Of the coordinator that wrote it."""
+    marker_ms: int = 0
+    ended: int = 0
+    """The number of the transaction that it ended, if that is known."""
+    committed: bool = False
+
+    @property
+    def last_seen_ms(self) -> int:
+        return max(self.batches[-1].seen_ms if self.batches else 0, self.marker_ms)
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last if self.batches else -1
+
+    @property
+    def last_base(self) -> int:
+        """Where its last batch, or marker, is."""
+        return max(self.batches[-1].base_offset if self.batches else -1, self.marker)
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """The last of a producer's batches that go into the log before the one that is checked."""
+
+    epoch: int
+    last: int
+    in_transaction: bool
+
+
+class ProducerSnapshot(msgspec.Struct):
+    """The producers as of `offset`: all batches below it are counted."""
+
+    offset: int
+    producers: dict[int, KnownProducer]
+
+
+class Producers:
+    """The producers of one partition."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, KnownProducer] = {}
+        self.open: dict[int, int] = {}
+        """Producer -> the first offset of its open transaction, in the order of these offsets."""
+        self.aborted = AbortedList()
+        self._behind: dict[int, SequencedBatch | None] = {}
+        """Whose last batches the store may have lost, with the last one that it has."""
+        self._may_skip: Callable[[], bool] = lambda: False
+
+    def may_be_behind(self, may_skip: Callable[[], bool]) -> None:
+        """The store may have lost the last batches of any of them: the next one of each may leave some out.
+
+        But a batch that is merely on its way would be left out too, for good. So until `may_skip` says that whatever
+        was on its way has come, those that leave some out are refused for now, and sent again.
+        """
+        self._behind = {key: known.batches[-1] if known.batches else None for key, known in self.by_id.items()}
+        self._may_skip = may_skip
+
+    def load(self, snapshot: bytes | None, aborted: AbortedList | None = None) -> int:
+        """Takes a stored snapshot; returns the offset from which the log has to be read on."""
+        self.aborted = aborted if aborted is not None else AbortedList()
+        if snapshot is None:
+            return 0
+        loaded = msgspec.json.decode(snapshot, type=ProducerSnapshot)
+        self.by_id = loaded.producers
+        began = ((known.open_from, key) for key, known in self.by_id.items() if known.open_from >= 0)
+        self.open = {key: first for first, key in sorted(began)}
+        return loaded.offset
+
+    def snapshot(self, offset: int) -> bytes:
+        """The state as it is stored."""
+        return msgspec.json.encode(ProducerSnapshot(offset, self.by_id))
+
+    def first_open(self) -> int | None:
+        """Where the oldest open transaction begins."""
+        return next(iter(self.open.values()), None)
+
+    def last_marker(self, producer_id: int) -> int:
+        """The offset of a producer's last marker: while it stays, what was found out about its transaction holds."""
+        known = self.by_id.get(producer_id)
+        return known.marker if known is not None else NO_MARKER
+
+    # -- checks -------------------------------------------------------------------------------------------------
+
+    def find_duplicate(self, header: BatchHeader) -> SequencedBatch | None:
+        """The batch in the log that this one repeats."""
+        known = self.by_id.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch or header.is_control:
+            return None
+        for batch in known.batches:
+            if batch.first == header.base_sequence and batch.last == header.last_sequence:
+                return batch
+        return None
+
+    def begins_transaction(self, header: BatchHeader, coming: dict[int, Coming]) -> bool:
+        """Whether a batch would be the first one of a transaction here."""
+        before = coming.get(header.producer_id)
+        if not header.is_transactional or header.is_control or (before is not None and before.in_transaction):
+            return False
+        return header.producer_id not in self.open
+
+    def check(self, header: BatchHeader, coming: dict[int, Coming]) -> None:
+        """Raises what Kafka answers to a batch that does not follow its producer's last one."""
+        before = coming.get(header.producer_id)
+        known = self.by_id.get(header.producer_id)
+        if before is None and known is not None:
+            before = Coming(known.epoch, known.last_sequence, header.producer_id in self.open)
+        if before is None:
+            if header.is_transactional and header.base_sequence != 0:
+                raise _out_of_order(header, 0)
+            return
+        if header.producer_epoch < before.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {header.producer_id} has epoch {before.epoch}; {header.producer_epoch} is too old.",
+            )
+        if before.in_transaction and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"Producer {header.producer_id} has a transaction open in this partition."
+            )
+        self._check_sequence(header, before, header.producer_id in coming)
+
+    def _check_sequence(self, header: BatchHeader, before: Coming, is_coming: bool) -> None:
+        expected = 0 if header.producer_epoch > before.epoch else before.last + 1 & _SEQUENCE_MASK
+        if header.base_sequence != expected:
+            if self._behind and not is_coming and self._goes_on_behind_lost(header):
+                if self._may_skip():
+                    return
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
+            raise _out_of_order(header, expected)
+
+    def _goes_on_behind_lost(self, header: BatchHeader) -> bool:
+        """Whether it follows batches that were acknowledged and that the store lost, as far as anybody can tell."""
+        known = self.by_id.get(header.producer_id)
+        if known is None or not known.batches or self._behind.get(header.producer_id) != known.batches[-1]:
+            return False  # it has sent one since
+        ahead = header.base_sequence - known.batches[-1].last - 1 & _SEQUENCE_MASK
+        return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2
+
+    def check_marker(self, header: BatchHeader, verification: Verification) -> None:
+        """Raises what is wrong with a marker: of a coordinator that was replaced, or of a producer that was."""
+        known, marker = self.by_id.get(header.producer_id), verification.marker
+        if known is None or marker is None:
+            return
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "A later coordinator ended a transaction.")
+        # One that repeats a marker ends nothing, and may pass (KAFKA-19999).
+        is_late = verification.exceeds and header.producer_id in self.open and header.producer_epoch == known.epoch
+        if header.producer_epoch < known.epoch or is_late:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Producer {header.producer_id} has epoch {known.epoch}; a marker of {header.producer_epoch} is late.",
+            )
+
+    # -- what is in the log -------------------------------------------------------------------------------------
+
+    def add(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Counts a batch that is in the log."""
+        if header.producer_id < 0:
+            return
+        batch = SequencedBatch(header.base_sequence, header.last_sequence, base_offset, now_ms)
+        known = self.by_id.get(header.producer_id)
+        if known is None:
+            known = self.by_id[header.producer_id] = KnownProducer(header.producer_epoch, [batch])
+        elif known.epoch != header.producer_epoch:
+            known.epoch, known.batches = header.producer_epoch, [batch]
+        else:
+            known.batches.append(batch)
+            del known.batches[:-KEPT_BATCHES]
+        if header.is_transactional and header.producer_id not in self.open:
+            known.open_from = self.open[header.producer_id] = base_offset
+
+    def end(self, header: BatchHeader, marker: EndMarker, offset: int, now_ms: int) -> None:
+        """Counts a marker that is in the log; one that ends nothing counts, too: what comes late is known by it."""
+        known = self.by_id.get(header.producer_id)
+        if known is None:
+            known = self.by_id[header.producer_id] = KnownProducer(header.producer_epoch, [])
+        if header.producer_epoch > known.epoch:
+            known.epoch, known.batches = header.producer_epoch, []
+        known.marker, known.marker_ms, known.committed = offset, now_ms, marker.commit
+        known.ended = int(marker.transaction) if marker.transaction.isdigit() else 0
+        known.coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
+        first = self.open.pop(header.producer_id, None)
+        known.open_from = -1
+        if first is not None and not marker.commit:
+            stable = self.first_open()
+            self.aborted.add(Aborted(offset, first, header.producer_id, offset + 1 if stable is None else stable))
+
+    def expire(self, before_ms: int) -> None:
+        """Forgets producers that have been silent for long; never one with an open transaction."""
+        self.by_id = {
+            key: known for key, known in self.by_id.items() if known.last_seen_ms >= before_ms or key in self.open
+        }
+
+    def forget_between(self, start: int, end: int) -> None:
+        """Forgets the producers whose last batch the store lost; what they had open here stays open until a marker."""
+        for key, known in list(self.by_id.items()):
+            if start <= known.last_base < end:
+                if key in self.open and self.open[key] < start:
+                    known.batches = [batch for batch in known.batches if batch.base_offset < start]
+                else:
+                    self.open.pop(key, None)
+                    del self.by_id[key]
+
+
+def _out_of_order(header: BatchHeader, expected: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"Producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}.",
+    )

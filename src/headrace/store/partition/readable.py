@@ -1,0 +1,61 @@
+"""How far a partition may be read, and who is told when that is further: the long polls of fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+
+
+class Readable:
+    """The part of a partition that consumers see the end of."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Callable[[Partition], None]] = set()
+
+    @property
+    def high_watermark(self) -> int:
+        """Where consumers stop: the end, or what enough replicas have where the topic asks for that."""
+        me = cast("Partition", self)
+        return me.copies.high_watermark if me.policy.replicas else me.end
+
+    @property
+    def readable_bytes(self) -> int:
+        """How much has been appended up to there, in all."""
+        me = cast("Partition", self)
+        return me.copies.readable_bytes if me.policy.replicas else me.index.size_bytes
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: before it every transaction has ended, and consumers may read."""
+        me = cast("Partition", self)
+        return me.copies.stable_end if me.policy.replicas else self.ended_up_to
+
+    @property
+    def ended_up_to(self) -> int:
+        """Before it every transaction of the log has ended."""
+        me = cast("Partition", self)
+        first = me.producers.first_open()
+        return me.end if first is None else max(min(first, me.end), me.log_start)
+
+    # -- long polls ---------------------------------------------------------------------------------------------
+
+    def watch(self, watcher: Callable[[Partition], None]) -> None:
+        """`watcher` is called when there is more to read, until `unwatch`."""
+        self.watchers.add(watcher)
+
+    def unwatch(self, watcher: Callable[[Partition], None]) -> None:
+        self.watchers.discard(watcher)
+
+    def tell_watchers(self) -> None:
+        """Told that the end moved: wakes the long polls once what is new may be read."""
+        me = cast("Partition", self)
+        if not me.policy.replicas or not me.copies.holds_back():
+            self.wake()
+
+    def wake(self) -> None:
+        """Wakes the long polls."""
+        for watcher in list(self.watchers):
+            watcher(cast("Partition", self))

@@ -1,0 +1,106 @@
+"""The newest entries of all partitions, in memory: what most consumers read, and what a store that lost them gets back.
+
+One bound for all partitions: the oldest entries leave first. A partition's entries here are always its last ones,
+without a hole, so a reader is served from here exactly when its offset is not before the first of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+
+from headrace.store.partition.entries import Entry
+
+_DROPPED = Entry(-1, -1, b"", b"")
+
+ENTRY_BYTES = 320
+"""What an entry takes beside its batches, which is four times a batch of one short record.
+
+Its tuple, numbers, token and places in three lists are 255 bytes as tracemalloc counts them; with what the lists keep
+free and the allocator rounds up, resident memory grows by 290 while the cache fills and by 340 once it turns over.
+"""
+
+
+def size_of(entry: Entry) -> int:
+    """What an entry takes in memory."""
+    return ENTRY_BYTES + len(entry.data)
+
+
+class Tail:
+    """The cached entries of one partition, oldest first."""
+
+    def __init__(self, cache: TailCache) -> None:
+        self._cache = cache
+        self._bases: list[int] = []
+        self._entries: list[Entry] = []
+        self._first = 0
+        """Where the list begins to count: what lies before is cut off now and then, not one by one."""
+
+    def __len__(self) -> int:
+        return len(self._entries) - self._first
+
+    def add(self, entry: Entry) -> None:
+        """Takes the newest entry. A hole before it makes the older ones useless to readers."""
+        if len(self) and self._entries[-1].end != entry.base:
+            self.clear()
+        self._bases.append(entry.base)
+        self._entries.append(entry)
+        self._cache.added(self, entry)
+
+    @property
+    def first(self) -> Entry | None:
+        """The oldest entry."""
+        return self._entries[self._first] if len(self) else None
+
+    @property
+    def last(self) -> Entry | None:
+        """The newest entry."""
+        return self._entries[-1] if len(self) else None
+
+    def holds(self, offset: int) -> bool:
+        """Whether reading from this offset on needs nothing but the cache."""
+        return len(self) > 0 and self._bases[self._first] <= offset
+
+    def since(self, offset: int) -> Iterator[Entry]:
+        """The entry that holds an offset, or the first one behind it, and all that follow."""
+        at = max(bisect_right(self._bases, offset, self._first) - 1, self._first)
+        return (self._entries[place] for place in range(at, len(self._entries)))
+
+    def drop_first(self) -> Entry:
+        """Forgets the oldest entry."""
+        dropped, self._entries[self._first] = self._entries[self._first], _DROPPED
+        self._first += 1
+        if self._first * 2 > len(self._entries):
+            del self._bases[: self._first], self._entries[: self._first]
+            self._first = 0
+        return dropped
+
+    def clear(self) -> None:
+        """Forgets all entries."""
+        if len(self):
+            self._cache.cleared(self, sum(size_of(entry) for entry in self.since(0)))
+        self._bases.clear()
+        self._entries.clear()
+        self._first = 0
+
+
+class TailCache:
+    """The bound that all tails share."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.size_bytes = 0
+        self._order: deque[Tail] = deque()
+
+    def added(self, tail: Tail, entry: Entry) -> None:
+        """Makes room by dropping what was added first, of whichever partition."""
+        self._order.append(tail)
+        self.size_bytes += size_of(entry)
+        while self.size_bytes > self.limit_bytes:
+            self.size_bytes -= size_of(self._order.popleft().drop_first())
+
+    def cleared(self, tail: Tail, size_bytes: int) -> None:
+        """Told that a tail forgets all it has."""
+        self.size_bytes -= size_bytes
+        self._order = deque(other for other in self._order if other is not tail)

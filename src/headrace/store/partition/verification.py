@@ -1,0 +1,56 @@
+"""What has to hold elsewhere while a batch goes into the log: that its transaction is open, or that it has ended.
+
+The first batch of a transaction in a partition, and a marker, are right only as long as the transaction's own state
+says so, and that is kept in other keys. So the order is: know the log, ask for the state, append. A marker of the same
+producer that comes between makes the answer worthless, and it is asked again. Whatever else comes between changes
+nothing: a transaction ends in a partition by its marker alone, and every partition that it lists gets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from headrace.wire.batch import BatchHeader
+from headrace.wire.control import EndMarker
+
+if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+
+Moment = tuple[int, int]
+
+
+class Verification:
+    """One question, and since when its answer holds. Batches of one transaction may share it in one partition."""
+
+    __slots__ = ("_ask", "_known_at", "exceeds", "marker")
+
+    def __init__(
+        self, ask: Callable[[], Awaitable[None]], *, marker: EndMarker | None = None, exceeds: bool = False
+    ) -> None:
+        self._ask = ask
+        """Raises the error to refuse the batch with."""
+        self._known_at: Moment | None = None
+        self.marker = marker
+        """What the batch is, if it is a marker."""
+        self.exceeds = exceeds
+        """Whether its epoch has to be above that of an open transaction (KIP-890)."""
+
+    def holds(self, partition: Partition, header: BatchHeader) -> bool:
+        """Whether the answer is still worth something."""
+        return self._known_at == moment_of(partition, header.producer_id)
+
+    async def ask(self, partition: Partition, header: BatchHeader) -> None:
+        """Asks; the log is known up to some end before."""
+        moment = moment_of(partition, header.producer_id)
+        await self._ask()
+        self._known_at = moment
+
+    def answered(self, moment: Moment) -> None:
+        """It was asked by other means, after this moment."""
+        self._known_at = moment
+
+
+def moment_of(partition: Partition, producer_id: int) -> Moment:
+    """What an answer holds for: until the producer's next marker here, or until the store may have gone back."""
+    return partition.outlook.view.timeline, partition.producers.last_marker(producer_id)

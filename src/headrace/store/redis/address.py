@@ -1,0 +1,152 @@
+"""Where Redis is: one server, a primary that sentinels name, or a cluster, each in one URL.
+
+redis://, rediss:// and unix:// are read as redis-cli and the common clients read them. redis+sentinel:// and
+redis+cluster:// (rediss+... with TLS) name several hosts, of which any may be away.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Literal
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+
+Form = Literal["one", "sentinel", "cluster"]
+_REDIS_PORT, _SENTINEL_PORT = 6379, 26379
+_FORMS: dict[str, Form] = {"": "one", "+sentinel": "sentinel", "+cluster": "cluster"}
+_EXAMPLES = {
+    "one": "redis://HOST:PORT/0",
+    "sentinel": "redis+sentinel://HOST:PORT,HOST:PORT/NAME/0",
+    "cluster": "redis+cluster://HOST:PORT,HOST:PORT",
+}
+
+
+class HostPort(msgspec.Struct, frozen=True, array_like=True):
+    """A place in a network."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A Redis, in whichever form, and how to be let in."""
+
+    host: str = ""
+    port: int = _REDIS_PORT
+    path: str = ""
+    username: str = ""
+    password: str = ""
+    database: int = 0
+    tls: bool = False
+    verify: bool = True
+    ca_file: str = ""
+    form: Form = "one"
+    seeds: tuple[HostPort, ...] = ()
+    """The sentinels, or servers of the cluster; others are learned from them."""
+    primary_name: str = ""
+    """What the sentinels call it."""
+    sentinel_username: str = ""
+    sentinel_password: str = ""
+
+    def __str__(self) -> str:
+        """For logs: without the password."""
+        if self.path:
+            where = f"unix://{self.path}"
+        elif self.form == "one":
+            where = f"redis{'s' if self.tls else ''}://{HostPort(self.host, self.port)}"
+        else:
+            where = f"redis{'s' if self.tls else ''}+{self.form}://{','.join(map(str, self.seeds))}"
+            where += f"/{self.primary_name}" if self.primary_name else ""
+        return f"{where}/{self.database}" if self.database else where
+
+    def at(self, place: HostPort) -> Address:
+        """One of its servers: the same way in, at another place."""
+        return msgspec.structs.replace(self, host=place.host, port=place.port, form="one", seeds=())
+
+    def sentinel_at(self, place: HostPort) -> Address:
+        """One of its sentinels, which may have users of their own and have no databases."""
+        return msgspec.structs.replace(
+            self.at(place), username=self.sentinel_username, password=self.sentinel_password, database=0
+        )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What rediss:// asks for; `?ssl_ca_certs=FILE` names a CA, `?ssl_cert_reqs=none` turns checking off."""
+        if not self.tls:
+            return None
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def parse_address(url: str) -> Address:
+    """The address that a URL names; ValueError with a sentence for a person otherwise."""
+    parts = urlsplit(url)
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    username = unquote(username or query.get("username", ""))
+    password = unquote(password) or query.get("password", "")
+    if parts.scheme == "unix":
+        path = unquote(f"{hosts}{parts.path}")
+        if not path:
+            raise ValueError(f"{url} names no socket: write unix:///path/to/redis.sock")
+        return Address(path=path, username=username, password=password, database=_database(query.get("db", "0"), url))
+    scheme, plus, kind = parts.scheme.partition("+")
+    form = _FORMS.get(plus + kind)
+    if scheme not in ("redis", "rediss") or form is None:
+        raise ValueError(
+            f"{url} is not a Redis URL: it starts with redis://, rediss://, unix://, redis+sentinel:// or "
+            "redis+cluster://"
+        )
+    names = [name for name in unquote(parts.path).split("/") if name]
+    places = _places(hosts, url, form)
+    primary_name = names.pop(0) if form == "sentinel" and names else ""
+    if form == "sentinel" and not primary_name:
+        raise ValueError(f"{url} does not say what the sentinels call the primary: write {_EXAMPLES[form]}")
+    database = _database(names[0] if names else query.get("db", "0"), url)
+    if form == "cluster" and database:
+        raise ValueError(f"{url} names database {database}: a cluster has 0 alone")
+    return Address(
+        host=places[0].host if form == "one" else "",
+        port=places[0].port if form == "one" else _REDIS_PORT,
+        username=username,
+        password=password,
+        database=database,
+        tls=scheme == "rediss",
+        verify=query.get("ssl_cert_reqs", "required") != "none",
+        ca_file=query.get("ssl_ca_certs", ""),
+        form=form,
+        seeds=() if form == "one" else tuple(places),
+        primary_name=primary_name,
+        sentinel_username=query.get("sentinel_username", ""),
+        sentinel_password=query.get("sentinel_password", ""),
+    )
+
+
+def _places(hosts: str, url: str, form: Form) -> list[HostPort]:
+    named = [one.strip() for one in hosts.split(",")]
+    if form == "one" and len(named) > 1:
+        raise ValueError(f"{url} names several hosts: write {_EXAMPLES['sentinel']} or {_EXAMPLES['cluster']}")
+    if form != "one" and not all(named):
+        raise ValueError(f"{url} names no host: write {_EXAMPLES[form]}")
+    return [_place(one, url, _SENTINEL_PORT if form == "sentinel" else _REDIS_PORT) for one in named]
+
+
+def _place(text: str, url: str, usual_port: int) -> HostPort:
+    one = urlsplit(f"//{text}")
+    try:
+        return HostPort(one.hostname or "127.0.0.1", one.port or usual_port)
+    except ValueError:
+        raise ValueError(f"{url} has a port that is not a number from 1 to 65535") from None
+
+
+def _database(text: str, url: str) -> int:
+    if not text.isdigit():
+        raise ValueError(f"{url} has a database that is not a number: {text!r}")
+    return int(text)

@@ -1,0 +1,34 @@
+"""Writes of groups, transactions and shared tables: on as many replicas as the broker's min.insync.replicas says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.store.redis.errors import StoreError
+from headrace.store.redis.shard import Shard
+from headrace.wire.errors import ErrorCode
+
+
+class NotConfirmed(StoreError):
+    """The write was made, but too few replicas have it: whoever made it does not answer for it."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few replicas have a write")
+
+
+class CopiedWrites:
+    """Asked before and after such a write."""
+
+    def __init__(self) -> None:
+        self.wanted: Callable[[], int] = lambda: 0
+        """The replicas that each needs."""
+
+    async def check(self, shard: Shard) -> None:
+        """NotEnoughReplicas if it is known beforehand that too few would have it."""
+        if wanted := self.wanted():
+            await shard.replicas.check(wanted)
+
+    async def confirm(self, shard: Shard, key: str) -> None:
+        """Returns once enough have what the server acknowledged, `key` among it; NotConfirmed if they do not."""
+        if (wanted := self.wanted()) and not await shard.replicas.have(f"{key}:touched", wanted):
+            raise NotConfirmed

@@ -1,0 +1,303 @@
+"""One pipelined connection to Redis that comes back by itself.
+
+Commands are sent the moment they are called and answered in order; nothing waits for anything else. It is written
+by hand over hiredis because every produce passes here: 5 to 8 us a call, where the common clients take 45 and more
+(docs/decisions/002).
+
+What a caller has to know about trouble is kept honest: a command that was not sent fails with StoreAway, one whose
+answer was lost fails with OutcomeUnknown, and `generation` counts the connections, so that whoever relies on what it
+saw before can tell that there was trouble since. On each connection the server's run id and replication id are
+compared with the last ones: if either changed, the store may have gone back in time, and `timeline` counts that.
+
+A link knows nothing of clusters. Where to connect it is told before each connection (`locate`), a redirect it reports
+(`on_redirect`) and hands to the caller like any refusal: who follows it is `route.py`'s matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import hiredis
+
+from headrace.metrics.histogram import Histogram
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import Address
+from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
+from headrace.store.redis.wire import RedisWire
+from headrace.wire.schema import Buffer
+
+log = logging.getLogger(__name__)
+
+Argument = str | int | Buffer
+_RECONNECT_FIRST_S = 0.02
+_RECONNECT_MOST_S = 1.0
+_SHORT_LIFE_S = 1.0
+"""A connection that broke sooner than this is not made again at once."""
+_CONNECT_TIMEOUT_S = 5.0
+_TIMEOUT_MS = StoreOptions().timeout_ms
+
+
+class RedisLink:
+    """A connection that is kept up from start() to close()."""
+
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        timeout_ms: int = _TIMEOUT_MS,
+        *,
+        locate: Callable[[], Awaitable[Address]] | None = None,
+        any_role: bool = False,
+    ) -> None:
+        self.address = address
+        """Of the last connection, or of the first one that is tried."""
+        self.name = name
+        self.is_up = False
+        """Whether a command would be sent."""
+        self.timeout_s = timeout_ms / 1000
+        self.round_trips = Histogram()
+        self.generation = 0
+        self.timeline = 0
+        self.server: dict[str, str] = {}
+        self._wire: RedisWire | None = None
+        self._up = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._why_away = "not connected yet"
+        self._channel = ""
+        self._locate = locate
+        self._any_role = any_role
+        self.on_message: Callable[[bytes], None] | None = None
+        self.on_greeted: Callable[[], None] | None = None
+        """Who is told of a new connection, and lets commands through with `admit`; without one they go at once."""
+        self.on_trouble: Callable[[], None] | None = None
+        """Told that there is no connection, or none could be made."""
+        self.on_redirect: Callable[[RedisError], object] | None = None
+
+    async def start(self) -> None:
+        """Connects, and raises what stands in the way if that fails; from then on the link looks after itself."""
+        await self._connect()
+        self.start_soon()
+
+    def start_soon(self) -> None:
+        """Looks after itself from now on, and connects when it can."""
+        self._keeper = asyncio.create_task(self._keep(), name=f"redis link {self.name}")
+
+    async def close(self) -> None:
+        """Ends the link; commands under way fail."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._set_down()
+        if self._wire is not None:
+            self._wire.abort("the link was closed")
+
+    @property
+    def identity(self) -> str:
+        """Of the server: another one means that the store may have gone back in time."""
+        return f"{self.server.get('run_id', '')} {self.server.get('master_replid', '')}"
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the server is one of a cluster, by its own word: Redis and Valkey name the fact differently."""
+        return "cluster" in (self.server.get("redis_mode"), self.server.get("server_mode"))
+
+    def admit(self) -> None:
+        """Lets commands through, if there is a connection."""
+        if self._wire is not None and self._wire.is_open:
+            self.is_up = True
+            self._up.set()
+
+    def _set_down(self) -> None:
+        self.is_up = False
+        self._up.clear()
+
+    async def wait_up(self, timeout_s: float) -> None:
+        """Returns once there is a connection; StoreAway if it takes longer."""
+        if self.is_up:
+            return
+        try:
+            await asyncio.wait_for(self._up.wait(), timeout_s)
+        except TimeoutError:
+            raise StoreAway(self._why_away) from None
+
+    def drop(self, why: str) -> None:
+        """Gives the present connection up, so that a new one is made."""
+        if self._wire is not None:
+            self._wire.abort(why)
+
+    def wire_closed(self, wire: RedisWire) -> None:
+        """Told by a connection that it takes no more commands."""
+        if wire is self._wire:
+            self._set_down()
+
+    def send(self, *arguments: Argument) -> asyncio.Future[Any]:
+        """Sends a command now; the future gives its reply."""
+        if not self.is_up or self._wire is None:
+            raise StoreAway(self._why_away)
+        return self._wire.send([hiredis.pack_command(cast("Any", arguments))])
+
+    def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        """Sends a command that is packed already, in pieces: how large values travel without a copy."""
+        if not self.is_up or self._wire is None:
+            raise StoreAway(self._why_away)
+        return self._wire.send(chunks)
+
+    async def call(self, *arguments: Argument) -> Any:
+        """Sends a command and waits for its reply."""
+        return await self.send(*arguments)
+
+    async def pipeline(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Sends commands in one go; the first failure is raised once all have been answered."""
+        futures = [self.send(*command) for command in commands]
+        replies = await asyncio.gather(*futures, return_exceptions=True)
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        return replies
+
+    async def transaction(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Runs commands as one atomic write (MULTI); a refused command is raised."""
+        futures = [self.send("MULTI"), *(self.send(*c) for c in commands), self.send("EXEC")]
+        replies = await asyncio.gather(*futures, return_exceptions=True)
+        for reply in replies[1:-1]:
+            if isinstance(reply, BaseException):
+                raise reply
+        if isinstance(replies[-1], BaseException):
+            raise replies[-1]
+        results = cast("list[Any]", replies[-1])
+        for result in results:
+            if isinstance(result, hiredis.ReplyError):
+                raise RedisError(str(result))
+        return results
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._locate is not None:
+            self.address = await self._locate()
+        address = self.address
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                if address.path:
+                    _, wire = await loop.create_unix_connection(lambda: RedisWire(self), address.path)
+                else:
+                    _, wire = await loop.create_connection(
+                        lambda: RedisWire(self), address.host, address.port, ssl=address.tls_context()
+                    )
+        except (OSError, TimeoutError) as error:
+            raise StoreAway(f"{address}: {_reason(error, is_tls=address.tls)}") from None
+        try:
+            async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
+                await self._greet(wire)
+                self._wire = wire
+        except TimeoutError:
+            wire.abort("no answer to the greeting")
+            raise StoreAway(f"{address}: no answer to the greeting") from None
+        except OutcomeUnknown:
+            # A greeting changes nothing, so it does not matter how much of it arrived.
+            raise StoreAway(f"{address}: {wire.why_closed} (no Redis there, or one with TLS?)") from None
+        except BaseException:
+            wire.abort("the greeting failed")
+            raise
+        if wire.closed.done():
+            raise StoreAway(f"{address}: closed at once")
+        if self.on_greeted is not None:
+            self.on_greeted()
+        else:
+            self.admit()
+
+    async def _greet(self, wire: RedisWire) -> None:
+        """Authenticates, selects the database, waits for a server that is loading, and learns who it is."""
+
+        async def ask(*arguments: Argument) -> Any:
+            return await wire.send([hiredis.pack_command(cast("Any", arguments))])
+
+        if self.address.password:
+            user = (self.address.username,) if self.address.username else ()
+            await ask("AUTH", *user, self.address.password)
+        if self.address.database:
+            await ask("SELECT", self.address.database)
+        with contextlib.suppress(RedisError):  # a name for CLIENT LIST is a courtesy that a user's rules may forbid
+            await ask("CLIENT", "SETNAME", f"headrace-{self.name}")
+        facts = parse_info(await ask("INFO", "server")) | parse_info(await ask("INFO", "replication"))
+        facts |= parse_info(await ask("INFO", "persistence"))
+        if facts.get("loading") == "1":
+            raise StoreAway(f"{self.address}: the server is still loading its log")
+        is_replica = facts.get("role") == "slave" and facts.get("slave_read_only") != "0"
+        if is_replica and not self._any_role:
+            raise StoreAway(f"{self.address}: the server is a replica")
+        identity = (facts.get("run_id"), facts.get("master_replid"))
+        if self.server and identity != (self.server.get("run_id"), self.server.get("master_replid")):
+            self.timeline += 1
+        self.generation += 1
+        self.server = facts
+        if self._channel:
+            wire.listen(self._channel)
+
+    def listen_to(self, channel: str, on_message: Callable[[bytes], None]) -> None:
+        """Turns this link into one that listens to a channel, on this connection and all later ones."""
+        self._channel, self.on_message = channel, on_message
+        if self._wire is not None and not self._wire.closed.done():
+            self._wire.listen(channel)
+
+    async def _keep(self) -> None:
+        """Watches the connection; makes a new one whenever it is gone."""
+        pause_s, since = _RECONNECT_FIRST_S, self._loop_time()
+        while True:
+            if self._wire is not None and not self._wire.closed.done():
+                await self._watch(self._wire)
+                self._set_down()
+                self._why_away = self._wire.why_closed
+                extra = {"link": self.name, "address": str(self.address), "why": self._why_away}
+                log.warning("redis is unavailable", extra=extra)
+                self._tell_trouble()
+                pause_s = _RECONNECT_FIRST_S
+                if self._loop_time() - since < _SHORT_LIFE_S:
+                    await asyncio.sleep(pause_s)
+            try:
+                await self._connect()
+            except StoreError as error:
+                self._why_away = error.why if isinstance(error, StoreAway) else str(error)
+                self._tell_trouble()
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
+                continue
+            since = self._loop_time()
+            if self.generation > 1:
+                log.info("redis is available again", extra={"link": self.name, "address": str(self.address)})
+
+    def _tell_trouble(self) -> None:
+        if self.on_trouble is not None:
+            self.on_trouble()
+
+    @staticmethod
+    def _loop_time() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _watch(self, wire: RedisWire) -> None:
+        """Returns when the connection is closed; closes it when a reply is overdue."""
+        while not wire.closed.done():
+            await asyncio.wait([wire.closed], timeout=max(self.timeout_s / 4, 0.05))
+            wire.check_overdue(self.timeout_s)
+
+
+def _reason(error: OSError, *, is_tls: bool) -> str:
+    """Why there is no connection, with what to try; asyncio leaves some errors without a word."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message} (a CA of your own? add ?ssl_ca_certs=FILE)"
+    if is_tls and (isinstance(error, ssl.SSLError) or not str(error)):
+        return "no TLS handshake (a port without TLS?)"
+    if error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or f"no answer within {_CONNECT_TIMEOUT_S:g} s"
+
+
+def parse_info(text: bytes | str) -> dict[str, str]:
+    """The reply of INFO as a dictionary."""
+    lines = (text.decode() if isinstance(text, bytes) else text).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))

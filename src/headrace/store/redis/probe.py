@@ -1,0 +1,108 @@
+"""What a server has to be able to do, found out by trying: each command that the store sends, once, on keys of our own.
+
+A list of servers and versions would be wrong tomorrow, and rules for users are not to be seen by those whom they bind.
+The keys share a slot. They are removed at once, and expire if even that is forbidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_hex
+from typing import Any, Protocol
+
+from headrace.store.redis.errors import RedisError, StoreRefused
+from headrace.store.redis.link import Argument
+from headrace.store.redis.topology import Topology
+
+_DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
+"""Without these something is slower, or shown less exactly."""
+
+
+class _Way(Protocol):
+    def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
+
+
+async def check_commands(topology: Topology, prefix: str) -> None:
+    """Raises StoreRefused with the names of what is missing."""
+    token = token_hex(8)
+    way = topology.slot_of(f"{{{token}}}").link
+    missing = [name for name in await missing_commands(way, prefix, token) if name.split(" ")[0] not in _DISPENSABLE]
+    if missing:
+        raise StoreRefused(
+            f"{way.address} does not let us use {', '.join(missing)} on {prefix}:*; `headrace doctor` "
+            "says what to change"
+        )
+
+
+async def missing_commands(way: _Way, prefix: str, token: str = "") -> list[str]:
+    """The names of the commands that the server does not know, or does not allow."""
+    tried = commands(prefix, token)
+    replies = await asyncio.gather(*(way.send(*command) for command in tried), return_exceptions=True)
+    missing = []
+    for command, reply in zip(tried, replies, strict=True):
+        # Other refusals, such as of a script that is not loaded, mean that the command itself is allowed.
+        if isinstance(reply, RedisError) and (reply.kind == "NOPERM" or "unknown command" in str(reply)):
+            missing.append(" ".join(map(str, command[: 2 if command[0] == "XGROUP" else 1])))
+        elif isinstance(reply, BaseException) and not isinstance(reply, RedisError):
+            raise reply
+    return missing
+
+
+def commands(prefix: str, token: str = "") -> list[tuple[Argument, ...]]:
+    """Every kind of command that the store sends, on keys that nobody uses."""
+    stem = f"{prefix}:probe:{{{token or token_hex(8)}}}"
+    stream, table, names = f"{stem}:stream", f"{stem}:hash", f"{stem}:other"
+    return [
+        ("PING",),
+        ("INFO", "memory"),
+        ("XGROUP", "CREATE", stream, "probe", "$", "MKSTREAM"),
+        ("PEXPIRE", stream, 60_000),
+        ("XADD", stream, "NOMKSTREAM", "1-1", "b", "x"),
+        ("XRANGE", stream, "-", "+", "COUNT", 1),
+        ("XREVRANGE", stream, "+", "-", "COUNT", 1),
+        ("XINFO", "STREAM", stream),
+        ("XLEN", stream),
+        ("XREAD", "COUNT", 1, "STREAMS", stream, "0"),
+        ("XREADGROUP", "GROUP", "probe", "probe", "COUNT", 1, "STREAMS", stream, ">"),
+        ("XPENDING", stream, "probe"),
+        ("XCLAIM", stream, "probe", "probe", 0, "1-1", "JUSTID"),
+        ("XACK", stream, "probe", "1-1"),
+        ("XDEL", stream, "1-1"),
+        ("XTRIM", stream, "MINID", "2-0"),
+        ("XSETID", stream, "5-0"),
+        ("XGROUP", "SETID", stream, "probe", "0-0"),
+        ("XGROUP", "DESTROY", stream, "probe"),
+        ("HSET", table, "a", 1),
+        ("PEXPIRE", table, 60_000),
+        ("HSETNX", table, "b", 1),
+        ("HINCRBY", table, "a", 1),
+        ("HGET", table, "a"),
+        ("HMGET", table, "a", "b"),
+        ("HLEN", table),
+        ("HEXISTS", table, "a"),
+        ("HGETALL", table),
+        ("HVALS", table),
+        ("HDEL", table, "a"),
+        ("EXISTS", table),
+        ("SET", names, "x", "PX", 60_000),
+        ("GET", names),
+        ("MGET", names),
+        ("DEL", names),
+        ("UNLINK", names),
+        ("RENAME", table, table),
+        ("PERSIST", table),
+        ("PTTL", table),
+        ("MEMORY", "USAGE", table),
+        ("TIME",),
+        ("CLIENT", "ID"),
+        ("SADD", names, "a"),
+        ("SMEMBERS", names),
+        ("SREM", names, "a"),
+        ("PUBLISH", f"{prefix}:probe", "hello"),
+        ("PUBSUB", "NUMSUB", f"{prefix}:probe"),
+        ("EVAL", "return redis.call('EXISTS', KEYS[1])", 1, table),
+        ("EVALSHA", "0" * 40, 1, table),
+        ("MULTI",),
+        ("EXEC",),
+        ("UNLINK", stream, table, names),
+    ]

@@ -1,0 +1,153 @@
+"""The way to the server that has a slot now: what partitions, groups and the rest send their commands by.
+
+A slot is one of the 16384 parts of a cluster's keys; a store of one server has a single one. Slots move between
+servers, so whoever sends does not hold a link but a route, which always ends at the slot's present server. `generation`
+and `timeline` count what happened to the server and to the slot: a slot that moved is a new timeline to those who live
+in it (docs/decisions/023).
+
+What is sent by `send` and `send_chunks` is sent once: an append that is redirected was not done, and may only be tried
+again after its log was read where it is now. After a replica that lagged took over, an append that simply follows would
+be accepted behind a hole. `call`, `pipeline` and `transaction` follow redirects, so far and no further.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.store.redis.errors import RedisError, StoreAway, StoreError
+from headrace.store.redis.link import Argument, RedisLink
+from headrace.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from headrace.store.redis.address import Address
+    from headrace.store.redis.shard import Shard
+
+_REDIRECTS_MAX = 5
+_REDIRECT_PATIENCE_S = 1.0
+"""How long a server that we are sent to may take to answer its first greeting."""
+_TRY_AGAIN_S = 0.05
+_A_MOVE = 1 << 32
+"""What a move of the slot adds: more than a link ever counts."""
+
+Redirected = Callable[[RedisError, "RedisLink"], "Shard"]
+"""Told of a redirect and the link that it came by: the server that it names."""
+
+
+class Route:
+    """One of the two ways to a slot's server."""
+
+    def __init__(self, shard: Shard, of_shard: Callable[[Shard], RedisLink], redirected: Redirected) -> None:
+        self._of_shard = of_shard
+        self._link = of_shard(shard)
+        self._moves = 0
+        self._redirected = redirected
+
+    def lead_to(self, shard: Shard) -> None:
+        """The slot moved."""
+        self._link = self._of_shard(shard)
+        self._moves += _A_MOVE
+
+    # -- what is known of the server ----------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        return self._link.is_up
+
+    @property
+    def generation(self) -> int:
+        return self._link.generation + self._moves
+
+    @property
+    def timeline(self) -> int:
+        return self._link.timeline + self._moves
+
+    @property
+    def identity(self) -> str:
+        return self._link.identity
+
+    @property
+    def server(self) -> dict[str, str]:
+        return self._link.server
+
+    @property
+    def address(self) -> Address:
+        return self._link.address
+
+    async def wait_up(self, timeout_s: float) -> None:
+        await self._link.wait_up(timeout_s)
+
+    def drop(self, why: str) -> None:
+        self._link.drop(why)
+
+    # -- sent once ----------------------------------------------------------------------------------------------
+
+    def send(self, *arguments: Argument) -> asyncio.Future[Any]:
+        return self._link.send(*arguments)
+
+    def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        return self._link.send_chunks(chunks)
+
+    def post(self, *arguments: Argument) -> None:
+        """Sends a command whose loss costs nothing but work."""
+        try:
+            self._link.send(*arguments).add_done_callback(lambda reply: reply.exception())
+        except StoreError:
+            return
+
+    # -- following the slot -------------------------------------------------------------------------------------
+
+    async def call(self, *arguments: Argument) -> Any:
+        """Sends a command and waits for its reply."""
+        link = self._link
+        try:
+            return await link.send(*arguments)
+        except RedisError as error:
+            if not _is_elsewhere(error):
+                raise
+            return await self._follow(error, link, arguments)
+
+    async def pipeline(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Sends commands in one go; the first failure is raised once all have been answered."""
+        link = self._link
+        replies: list[Any] = await asyncio.gather(*(link.send(*one) for one in commands), return_exceptions=True)
+        for at, reply in enumerate(replies):
+            if isinstance(reply, RedisError) and _is_elsewhere(reply):
+                replies[at] = await self._follow(reply, link, commands[at])
+            elif isinstance(reply, BaseException):
+                raise reply
+        return replies
+
+    async def transaction(self, *commands: tuple[Argument, ...]) -> list[Any]:
+        """Runs commands as one atomic write (MULTI); redone whole where the slot has moved."""
+        for _ in range(_REDIRECTS_MAX):
+            link = self._link
+            try:
+                return await link.transaction(*commands)
+            except RedisError as error:
+                if error.kind != "MOVED":  # half a slot cannot be changed at once: ASK and TRYAGAIN are for later
+                    raise
+                await self._redirected(error, link).link.wait_up(_REDIRECT_PATIENCE_S)
+        raise StoreAway("the slot keeps moving")
+
+    async def _follow(self, error: RedisError, link: RedisLink, arguments: tuple[Argument, ...]) -> Any:
+        for _ in range(_REDIRECTS_MAX):
+            if error.kind == "TRYAGAIN":
+                await asyncio.sleep(_TRY_AGAIN_S)
+            else:
+                link = self._of_shard(self._redirected(error, link))
+                await link.wait_up(_REDIRECT_PATIENCE_S)
+            if error.kind == "ASK":
+                link.send("ASKING").add_done_callback(lambda reply: reply.exception())
+            try:
+                return await link.send(*arguments)
+            except RedisError as again:
+                if not _is_elsewhere(again):
+                    raise
+                error = again
+        raise error
+
+
+def _is_elsewhere(error: RedisError) -> bool:
+    return error.is_redirect or error.kind == "TRYAGAIN"

@@ -1,0 +1,133 @@
+"""Who the primary is, by the sentinels' word: a majority of them has to name it.
+
+They are asked before each connection, and once a second whether it is still the one: a primary that was cut off from
+the rest lives on and takes writes, and one that comes back says that it is the primary. Neither is believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import Address, HostPort
+from headrace.store.redis.errors import StoreAway, StoreError
+from headrace.store.redis.link import RedisLink
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = 1.0
+_LOOK_EVERY_S = 1.0
+_SWITCHED = "+switch-master"
+
+
+class _Word(NamedTuple):
+    """What one sentinel says."""
+
+    sentinel: str
+    """Its run id."""
+    primary: HostPort | None
+    others: dict[str, HostPort]
+    """The sentinels that it knows, by their run ids."""
+
+
+class Sentinels:
+    """The sentinels of one primary."""
+
+    def __init__(self, address: Address, options: StoreOptions, replaced: Callable[[Address], None]) -> None:
+        self._address = address
+        self._timeout_ms = options.timeout_ms
+        self._replaced = replaced
+        self._links: dict[HostPort, RedisLink] = {}
+        self._ears: dict[HostPort, RedisLink] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._switched = asyncio.Event()
+
+    async def start(self) -> None:
+        for place in self._address.seeds:
+            self._open(place)
+        self._task = asyncio.create_task(self._follow(), name="sentinels")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for link in [*self._links.values(), *self._ears.values()]:
+            await link.close()
+
+    def _open(self, place: HostPort) -> RedisLink:
+        if (known := self._links.get(place)) is not None:
+            return known
+        address = self._address.sentinel_at(place)
+        link = self._links[place] = RedisLink(address, "sentinel", self._timeout_ms, any_role=True)
+        ear = self._ears[place] = RedisLink(address, "sentinel switches", self._timeout_ms, any_role=True)
+        ear.listen_to(_SWITCHED, lambda _: self._switched.set())
+        link.start_soon()
+        ear.start_soon()
+        return link
+
+    async def primary(self) -> Address:
+        """Where the primary is; StoreAway if no majority names one."""
+        words = await self._ask(list(self._links))
+        known = {word.sentinel for word in words} | {other for word in words for other in word.others}
+        unasked = {place for word in words for other, place in word.others.items() if other not in _heard(words)}
+        if unasked:
+            words += await self._ask(list(unasked))
+        votes = Counter({word.sentinel: word.primary for word in words}.values())
+        name, total = self._address.primary_name, max(len(known), 1)
+        named = [place for place, count in votes.items() if place is not None and count * 2 > total]
+        if named:
+            return self._address.at(named[0])
+        if words and all(word.primary is None for word in words):
+            raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'")
+        seen = f"{len(words)} of {total} answer" if words else "none answers"
+        raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen})")
+
+    async def _ask(self, places: list[HostPort]) -> list[_Word]:
+        words = await asyncio.gather(*(self._word_of(self._open(place)) for place in places))
+        return [word for word in words if word is not None]
+
+    async def _word_of(self, link: RedisLink) -> _Word | None:
+        name = self._address.primary_name
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                await link.wait_up(_ANSWER_S)
+                where = await link.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+                rows = [] if where is None else await link.call("SENTINEL", "SENTINELS", name)
+                others = {}
+                for row in rows:
+                    facts = dict(zip(row[::2], row[1::2], strict=True))
+                    if run_id := facts.get(b"runid", b"").decode():
+                        others[run_id] = HostPort(facts[b"ip"].decode(), int(facts[b"port"]))
+                primary = None if where is None else HostPort(where[0].decode(), int(where[1]))
+                return _Word(await self._id_of(link), primary, others)
+        return None
+
+    @staticmethod
+    async def _id_of(link: RedisLink) -> str:
+        """What the others know it by: not always the run id of its process."""
+        try:
+            return str((await link.call("SENTINEL", "MYID")).decode())
+        except StoreError:
+            return link.server.get("run_id", "")
+
+    async def _follow(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._switched.wait()
+            self._switched.clear()
+            try:
+                self._replaced(await self.primary())
+            except StoreAway as error:
+                log.debug("the sentinels do not name a primary", extra={"why": error.why})
+            except Exception:
+                log.exception("following the sentinels failed")
+
+
+def _heard(words: list[_Word]) -> set[str]:
+    return {word.sentinel for word in words}

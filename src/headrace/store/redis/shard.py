@@ -1,0 +1,101 @@
+"""One server that holds partitions, and the ways to it.
+
+Two connections: one for appends and small commands, one for large replies, so that an acknowledgement never waits
+behind a megabyte of somebody's Fetch. Both have to end at the same server: behind a name that leads to several, or
+while one server replaces another, what is read by one would say nothing about what is written by the other. Until
+they agree the server counts as away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import Address
+from headrace.store.redis.errors import StoreError, StoreRefused
+from headrace.store.redis.link import Argument, RedisLink
+from headrace.store.redis.memory import NO_EVICTION, Memory
+from headrace.store.redis.replicas import Replicas
+from headrace.store.redis.scripts import Scripts
+
+_OLDEST_REDIS = (6, 2)
+
+
+class Shard:
+    """A server, seen from this node."""
+
+    def __init__(
+        self, address: Address, options: StoreOptions, locate: Callable[[], Awaitable[Address]] | None = None
+    ) -> None:
+        self.link = RedisLink(address, "commands", options.timeout_ms, locate=locate)
+        self.reads = RedisLink(address, "reads", options.timeout_ms, locate=locate)
+        self.link.on_greeted = lambda: self._greeted(self.link, self.reads)
+        self.reads.on_greeted = lambda: self._greeted(self.reads, self.link)
+        self.scripts = Scripts(self.link)
+        self.memory = Memory(self.link, options.memory_high_mark_percent, may_evict=options.allow_eviction)
+        self.replicas = Replicas(
+            self.link,
+            lambda name, timeout_ms: RedisLink(self.link.address, name, timeout_ms, locate=locate),
+            options.replica_timeout_ms,
+        )
+        self._options = options
+
+    def __repr__(self) -> str:
+        return str(self.link.address)
+
+    @property
+    def name(self) -> str:
+        """For people: where it is."""
+        return str(self.link.address)
+
+    @property
+    def links(self) -> list[RedisLink]:
+        return [self.link, self.reads]
+
+    async def start(self) -> None:
+        """Connects; StoreRefused if the server cannot hold a log."""
+        await self.link.start()
+        await self.reads.start()
+        await self.check()
+
+    def start_soon(self) -> None:
+        """Connects when it can."""
+        self.link.start_soon()
+        self.reads.start_soon()
+
+    async def check(self) -> None:
+        """Raises StoreRefused if the server cannot hold a log."""
+        await self.link.wait_up(self.link.timeout_s)
+        version = self.link.server.get("valkey_version") or self.link.server.get("redis_version", "0")
+        if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_REDIS:
+            raise StoreRefused(f"{self.link.address} is Redis {version}; 6.2 or later is needed")
+        policy = await self.memory.look()
+        self.memory.start_with(policy)
+        if policy != NO_EVICTION and not self._options.allow_eviction:
+            # Without maxmemory too: a limit that is set later makes it evict, with nobody to say so.
+            raise StoreRefused(
+                f"{self.link.address} evicts keys when it is full (maxmemory-policy {policy}) and would lose records; "
+                "set it to noeviction, or start with --allow-eviction if you accept that"
+            )
+
+    async def close(self) -> None:
+        await self.replicas.close()
+        await self.link.close()
+        await self.reads.close()
+
+    @staticmethod
+    def _greeted(link: RedisLink, other: RedisLink) -> None:
+        if not other.server:
+            return
+        if link.identity == other.identity:
+            link.admit()
+            other.admit()
+        else:
+            other.drop("the server was replaced")
+
+    def post(self, *arguments: Argument) -> None:
+        """Sends a command whose loss costs nothing but work."""
+        try:
+            self.link.send(*arguments).add_done_callback(lambda reply: reply.exception())
+        except StoreError:
+            return

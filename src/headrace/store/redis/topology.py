@@ -1,0 +1,203 @@
+"""Which server has which keys. One server, and a primary that sentinels name, are a cluster of one slot.
+
+Whoever stores something asks for the slot of its key once and keeps it: the slot knows its server of now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import Address
+from headrace.store.redis.copied_writes import CopiedWrites
+from headrace.store.redis.errors import RedisError, StoreRefused
+from headrace.store.redis.link import Argument, RedisLink
+from headrace.store.redis.memory import Room
+from headrace.store.redis.route import Redirected, Route
+from headrace.store.redis.scripts import Scripts
+from headrace.store.redis.sentinel import Sentinels
+from headrace.store.redis.shard import Shard
+
+SLOTS = 16384
+
+
+class Slot:
+    """Where some keys are: the server that has them now, and the ways to it."""
+
+    __slots__ = ("link", "number", "reads", "scripts", "shard")
+
+    def __init__(self, number: int, shard: Shard, redirected: Redirected) -> None:
+        self.number = number
+        self.shard = shard
+        self.link = Route(shard, lambda one: one.link, redirected)
+        self.reads = Route(shard, lambda one: one.reads, redirected)
+        self.scripts = Scripts(self.link)
+
+    def move_to(self, shard: Shard) -> None:
+        """Another server has the keys from now on."""
+        self.shard = shard
+        self.link.lead_to(shard)
+        self.reads.lead_to(shard)
+
+
+def slot_number(key: str) -> int:
+    """The slot of a key: a checksum of what is between its first braces, or of all of it."""
+    begin = key.find("{") + 1
+    end = key.find("}", begin) if begin else 0
+    tag = key[begin:end] if end > begin else key
+    return binascii.crc_hqx(tag.encode(), 0) % SLOTS
+
+
+class Topology(ABC):
+    """The servers of a store."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        self.address = address
+        self.copied = CopiedWrites()
+        self._options = options
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Connects to all servers; StoreRefused if one cannot hold a log."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    def slot_of(self, key: str) -> Slot:
+        """Where a key is, now and later."""
+
+    @property
+    @abstractmethod
+    def shards(self) -> list[Shard]:
+        """The servers of now."""
+
+    @property
+    @abstractmethod
+    def timeline(self) -> int:
+        """Changes whenever some keys may have gone back in time."""
+
+    @property
+    def identity(self) -> str:
+        """Of all servers together, in the runs that answer now."""
+        return " ".join(sorted(shard.link.identity for shard in self.shards if shard.link.server))
+
+    @abstractmethod
+    def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
+        """A connection of one's own to the server of a slot, or to any server."""
+
+    @property
+    def streams_share_a_read(self) -> bool:
+        """Whether one XREAD can wait for streams of several slots."""
+        return True
+
+    async def call_each(self, commands: Iterable[tuple[Argument, ...]]) -> list[Any]:
+        """The replies of commands whose keys (the first argument of each) are in whichever slots."""
+        numbered = list(enumerate(commands))
+        by_slot: dict[Slot, list[int]] = {}
+        for at, command in numbered:
+            by_slot.setdefault(self.slot_of(str(command[1])), []).append(at)
+        replies: list[Any] = [None] * len(numbered)
+
+        async def ask(slot: Slot, places: list[int]) -> None:
+            for at, reply in zip(places, await slot.link.pipeline(*(numbered[at][1] for at in places)), strict=True):
+                replies[at] = reply
+
+        for outcome in await asyncio.gather(*(ask(*one) for one in by_slot.items()), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return replies
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    async def look_at_memory(self) -> None:
+        """Learns how full each server is."""
+        for shard in self.shards:
+            if shard.link.is_up:
+                shard.memory.note_policy(await shard.memory.look())
+
+    async def room(self) -> Room | None:
+        """How much all hold together; None if one has no limit."""
+        rooms = [await shard.memory.room() for shard in self.shards]
+        found = [room for room in rooms if room is not None]
+        if not found or len(found) < len(rooms):
+            return None
+        return Room(sum(room.total_bytes for room in found), sum(room.free_bytes for room in found))
+
+    @property
+    def memory_percent(self) -> int:
+        """How full the fullest server is."""
+        return max((shard.memory.percent for shard in self.shards), default=0)
+
+
+class OneServer(Topology):
+    """All keys are on one server, whichever it is at a time."""
+
+    def __init__(self, address: Address, options: StoreOptions) -> None:
+        super().__init__(address, options)
+        self._sentinels = Sentinels(address, options, self._replaced) if address.form == "sentinel" else None
+        self._locate: Callable[[], Awaitable[Address]] | None = self._sentinels.primary if self._sentinels else None
+        self._shard = Shard(address, options, self._locate)
+        self._slot = Slot(0, self._shard, self._redirected)
+        self._shards = [self._shard]
+
+    async def start(self) -> None:
+        if self._sentinels is not None:
+            await self._sentinels.start()
+        try:
+            await self._shard.start()
+            if self._shard.link.is_in_cluster:
+                raise StoreRefused(_part_of_a_cluster(self._shard.link.address))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await self._shard.close()
+        if self._sentinels is not None:
+            await self._sentinels.close()
+
+    def slot_of(self, key: str) -> Slot:
+        return self._slot
+
+    @property
+    def shards(self) -> list[Shard]:
+        return self._shards
+
+    @property
+    def timeline(self) -> int:
+        return self._shard.link.timeline
+
+    @property
+    def identity(self) -> str:
+        return self._shard.link.identity
+
+    def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
+        return RedisLink(self._shard.link.address, name, timeout_ms, locate=self._locate)
+
+    def _replaced(self, primary: Address) -> None:
+        """The sentinels name another server: the old one may live on, and is not believed."""
+        for link in (self._shard.link, self._shard.reads):
+            if (link.address.host, link.address.port) != (primary.host, primary.port):
+                link.drop("the sentinels name another primary")
+
+    def _redirected(self, error: RedisError, link: RedisLink) -> Shard:
+        raise error
+
+
+def _part_of_a_cluster(address: Address) -> str:
+    where = "HOST:PORT" if address.path else f"{address.host}:{address.port}"
+    return f"{address} is part of a cluster; start with --redis redis{'s' if address.tls else ''}+cluster://{where}"
+
+
+def open_topology(address: Address, options: StoreOptions) -> Topology:
+    """The servers behind an address."""
+    if address.form != "cluster":
+        return OneServer(address, options)
+    from headrace.store.redis.cluster import ClusterTopology
+
+    return ClusterTopology(address, options)

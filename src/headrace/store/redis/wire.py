@@ -1,0 +1,137 @@
+"""The bytes of one connection to Redis: replies matched to commands in the order in which they were sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+import hiredis
+
+from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
+from headrace.wire.schema import Buffer
+
+if TYPE_CHECKING:
+    from headrace.store.redis.link import RedisLink
+
+log = logging.getLogger(__name__)
+
+_SEND_BUFFER_BYTES = 4 << 20
+
+
+class RedisWire(asyncio.Protocol):
+    """The bytes of one connection: replies matched to commands in order."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.closed: asyncio.Future[None] = self.loop.create_future()
+        self.why_closed = "the connection was closed"
+        self._link = link
+        self._is_aborted = False
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._last_heard = 0.0
+        self._seems_silent = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX:
+            # What is in flight to the server: with the default an entry of 1 MB takes six turns of both loops.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._is_aborted and not self.closed.done()
+
+    def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        if self._transport is None or self._is_aborted or self.closed.done():
+            raise StoreAway(self.why_closed)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._waiting.append((future, time.monotonic()))
+        if len(chunks) == 1:
+            self._transport.write(chunks[0])
+        else:
+            self._transport.writelines(chunks)
+        return future
+
+    def listen(self, channel: str) -> None:
+        """Subscribes. From now on messages come without being asked for."""
+        if self._transport is not None:
+            self._transport.write(hiredis.pack_command(cast("Any", ("SUBSCRIBE", channel))))
+
+    def data_received(self, data: bytes) -> None:
+        self._last_heard = now = time.monotonic()
+        round_trips = self._link.round_trips
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while (reply := reader.gets()) is not False:
+                if self._link.on_message is not None and not self._waiting:
+                    self._pushed(reply)
+                    continue
+                future, sent = self._waiting.popleft()
+                round_trips.observe(now - sent)
+                if future.done():
+                    continue
+                if isinstance(reply, hiredis.ReplyError):
+                    self._refused(future, str(reply))
+                else:
+                    future.set_result(reply)
+        except (hiredis.ProtocolError, IndexError) as error:
+            self.abort(f"not a Redis reply: {error}")
+
+    def _pushed(self, reply: Any) -> None:
+        """What comes to a link that listens: messages, and the answer to its subscription."""
+        if isinstance(reply, hiredis.ReplyError):
+            log.error("redis does not allow subscribing", extra={"link": self._link.name, "why": str(reply)})
+        elif reply[0] == b"message" and self._link.on_message is not None:
+            self._link.on_message(reply[2])
+
+    def _refused(self, future: asyncio.Future[Any], text: str) -> None:
+        error = RedisError(text)
+        future.set_exception(error)
+        if error.kind in ("READONLY", "MASTERDOWN"):
+            self.abort("the server became a replica")
+        elif error.is_redirect and self._link.on_redirect is not None:
+            self._link.on_redirect(error)
+        elif error.kind == "CLUSTERDOWN" and self._link.on_trouble is not None:
+            self._link.on_trouble()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self.why_closed = f"the connection broke: {exc}"
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._link.wire_closed(self)
+        waiting, self._waiting = self._waiting, deque()
+        for future, _ in waiting:
+            if not future.done():
+                future.set_exception(OutcomeUnknown(self.why_closed))
+                future.exception()  # a caller that has gone away does not make it an unhandled one
+
+    def check_overdue(self, timeout_s: float) -> None:
+        """Gives up a server that is silent: large replies may hold others up, but then something arrives.
+
+        Looked at twice, for what arrived while this process itself was busy has not been read yet at the first look.
+        """
+        if timeout_s <= 0 or not self._waiting:
+            return
+        was_silent, since = self._seems_silent, max(self._waiting[0][1], self._last_heard)
+        self._seems_silent = time.monotonic() - since > timeout_s
+        if was_silent and self._seems_silent:
+            self.abort(f"no reply for {timeout_s:g} s")
+
+    def abort(self, why: str) -> None:
+        """Closes at once; what waits fails when the transport says so, which is soon, not now."""
+        if self._is_aborted:
+            return
+        self._is_aborted = True
+        self.why_closed = why
+        self._link.wire_closed(self)
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,272 @@
+"""Making good what the store lost of a stream. `log/recovery.py` is the same for format `log`.
+
+If the server is another one than before, the store may have gone back in time: batches that the broker acknowledged and
+that are missing are appended again from the tail cache under their own ids, as long as nothing was appended behind
+their place since. What cannot be restored leaves a gap (`losses.py`).
+
+A batch is restored as it was appended, in one write with its producer's state, which follows from what the store has.
+What was read of the stream is restored as well, whoever wrote it: an append whose answer was lost, another node, Redis
+code with a record's fields. Its producers get their states after it, unless the store has newer ones.
+
+Nothing else is known here of producers that the store could have to learn: it may have gone on without us, by an append
+whose answer was lost, or at another node. So what was remembered of them is dropped and read again.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.store.partition import losses, origin
+from headrace.store.partition.entries import Entry
+from headrace.store.redis.link import Argument
+from headrace.store.stream.ids import StreamId, parse_id
+from headrace.store.stream.producers import StreamProducers
+from headrace.store.stream.records import pack_entries
+from headrace.store.stream.tokens import NOT_SERVED, READ
+from headrace.store.stream.writer import pack_batches
+from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, iter_headers, read_header
+from headrace.wire.records import decode_batch
+
+if TYPE_CHECKING:
+    from headrace.store.stream.partition import StreamPartition
+
+log = logging.getLogger(__name__)
+
+
+async def recover(partition: StreamPartition) -> None:
+    """Looks whether the last entry known is there; appends again what is missing."""
+    if await partition.link.call("EXISTS", partition.keys.log, partition.keys.meta) < 2:
+        await rebuild(partition)
+        return
+    await _restore_exceptions(partition)
+    if await _has_lost(partition):
+        await _restore(partition, await _stored_end(partition))
+    await _restore_side_keys(partition)
+    partition.producers.outdate()
+    partition.count_anew()
+
+
+async def rebuild(partition: StreamPartition) -> None:
+    """Makes the stream again, and in it what the cache has."""
+    async with partition.remaking():
+        await _restore_exceptions(partition)
+        kept = partition.tail.first
+        if kept or await _last_id(partition) < partition.ids.last:
+            await _restore(partition, kept.base if kept else partition.log_start)
+            start = kept.base if kept and len(partition.tail) else partition.end
+            partition.log_start = max(partition.log_start, min(start, await partition.find_earliest()))
+        await _restore_side_keys(partition)
+    partition.producers.outdate()
+    partition.count_anew()
+
+
+# -- what is missing ------------------------------------------------------------------------------------------------
+
+
+async def _has_lost(partition: StreamPartition) -> bool:
+    """Whether the last entry that is known was in the stream and nobody removed it, yet it is not there."""
+    link, keys, last = partition.link, partition.keys, partition.ids.last
+    first, ours = await link.pipeline(
+        ("XRANGE", keys.log, "-", "+", "COUNT", 1), ("XRANGE", keys.log, str(last), str(last))
+    )
+    if ours or partition.end <= partition.log_start:
+        return False
+    info = await partition.info()
+    generated = parse_id(info[b"last-generated-id"])
+    if last in (generated, parse_id(info.get(b"max-deleted-entry-id", b"0-0"))):
+        return False
+    # Entries go from the front, so if older ones are there and ours is not, it was lost rather than trimmed.
+    return generated < last or bool(first and parse_id(first[0][0]) < last)
+
+
+async def _last_id(partition: StreamPartition) -> StreamId:
+    """The last id that the server gave out."""
+    return parse_id((await partition.info())[b"last-generated-id"])
+
+
+async def _stored_end(partition: StreamPartition) -> int:
+    """Behind the last entry that the store has, of those that are known."""
+    ids = partition.ids
+    rows = await partition.link.call("XREVRANGE", partition.keys.log, str(ids.last), "-", "COUNT", 1)
+    generated = await _last_id(partition)
+    found = [ids.offset_of(parse_id(rows[0][0])) + 1] if rows else []
+    if (0, 0) < generated <= ids.last:  # the last ones may have been removed by hand
+        found.append(ids.offset_of(generated) + 1)
+    return max([partition.log_start, *found])
+
+
+async def _missing(partition: StreamPartition) -> list[Entry]:
+    """The cached batches that are not in the stream, oldest first: all behind the newest one that is.
+
+    Of that one at least one entry is left: compaction removes others of a batch, but not the newest of a stream.
+    """
+    entries, generated = list(partition.tail.since(0)), await _last_id(partition)
+    for at in range(len(entries) - 1, -1, -1):
+        entry = entries[at]
+        if not entry.data or (entry.token and _first_id(partition, entry) > generated):
+            continue  # entries of Redis code that readers do not get; or behind all that is there
+        rows = await partition.rows_from(read_header(entry.data).base_offset, 1, partition.link)
+        if rows and partition.ids.offset_of(parse_id(rows[0][0])) < entry.end:
+            is_cut = entry.token == READ and generated < partition.ids.natural_id(entry.end - 1)
+            return entries[at if is_cut else at + 1 :]
+    return entries
+
+
+def _first_id(partition: StreamPartition, entry: Entry) -> StreamId:
+    """The id of the first entry of a batch of ours, or of batches that were read."""
+    if entry.token == READ:
+        return partition.ids.natural_id(read_header(entry.data).base_offset)
+    return parse_id(entry.token.lstrip(NOT_SERVED))
+
+
+# -- putting it back ------------------------------------------------------------------------------------------------
+
+
+async def _restore(partition: StreamPartition, stored_end: int) -> None:
+    """Appends the acknowledged batches that the store does not have, from the cache; the rest is a gap."""
+    missing, cached = await _missing(partition), len(partition.tail)
+    lost = missing
+    restored_from = missing[0].base if missing else partition.end
+    if len(missing) == cached and restored_from > stored_end:  # the cache does not reach back to what is there
+        await _record_gap(partition, stored_end, restored_from)
+    restored, tried = 0, None
+    while missing and (trial := (missing[0].base, await _last_id(partition))) != tried:
+        tried = trial  # if another node was faster with some, the others may still go in
+        restored += await _append_again(partition, missing)
+        missing = await _missing(partition)
+    if restored:
+        log.warning(
+            "batches lost by the store were appended again",
+            extra={"partition": repr(partition), "batches": restored, "from_offset": restored_from},
+        )
+        partition.count_event("restored_entries", restored)
+    if missing:
+        await _record_gap(partition, missing[0].base, partition.end)
+        partition.tail.clear()
+    await _restore_producers(partition, lost[: len(lost) - len(missing)])
+    reply = await partition.scripts.run("raise_last_id", [partition.keys.log], [str(partition.ids.last)])
+    partition.check_there(reply)
+
+
+async def _append_again(partition: StreamPartition, missing: list[Entry]) -> int:
+    """How many batches are in their places again: all, or those before the first that was refused."""
+    generated, producers = await _last_id(partition), await _stored_producers(partition)
+    done = 0
+    for entry in missing:
+        if not entry.token:
+            continue  # what only Redis code can write is its own to lose
+        if entry.token == READ and not origin.leads(partition):
+            break  # the leader has it too, as it was written or as it was read
+        last = await _append_one(partition, entry, generated, producers)
+        if last is None:
+            break
+        done, generated = done + 1, last
+    return done
+
+
+async def _stored_producers(partition: StreamPartition) -> StreamProducers:
+    """The producers as the store has them."""
+    producers = StreamProducers()
+    rows = await partition.link.call("HGETALL", partition.keys.producers)
+    producers.load_states(zip(rows[::2], rows[1::2], strict=True), partition.ids)
+    return producers
+
+
+async def _append_one(
+    partition: StreamPartition, entry: Entry, after: StreamId, producers: StreamProducers
+) -> StreamId | None:
+    """The last id of a cached entry that is in its place again; None if something came behind the last id since."""
+    keys, first = partition.keys, _first_id(partition, entry)
+    if entry.token == READ:
+        header, packed, places = _read_records(partition, entry, after)
+    elif first > after:
+        header, packed, places = await _own_batch(partition, entry)
+    else:
+        return None
+    if not places:
+        return None
+    heads, known = ([b""], []) if producers.covers(header) else producers.heads([header])
+    place: tuple[Argument, ...] = (str(after), 0, " ".join(map(str, places)), 0, 1, 0)
+    token: tuple[Argument, ...] = ("w:again", secrets.token_hex(8), 0)
+    reply = await partition.scripts.run(
+        "append_records",
+        [keys.log, keys.meta, keys.producers],
+        [pack_batches([(header, heads[0], packed)]), *place, *token, *known],
+    )
+    partition.check_there(reply[0])
+    if reply[0] == 0:
+        return None
+    if heads[0]:
+        producers.appended(header, heads[0], str(first).encode(), partition.ids)
+    return places[-1]
+
+
+_Packed = tuple[BatchHeader, bytes, list[StreamId]]
+"""Records as the script takes them, and their ids."""
+
+
+async def _own_batch(partition: StreamPartition, entry: Entry) -> _Packed:
+    """A batch as this node appended it: its ids follow each other."""
+    header, ids, first = read_header(entry.data), partition.ids, _first_id(partition, entry)
+    is_natural = header.base_offset == ids.natural(first) and not first.sequence >> ids.bits
+    places = [ids.natural_id(header.base_offset + at) if is_natural else first.plus(at) for at in range(header.count)]
+    return header, await partition.writer.pack(memoryview(entry.data), header, MAX_UNPACKED_BYTES), places
+
+
+def _read_records(partition: StreamPartition, entry: Entry, after: StreamId) -> _Packed:
+    """What was read of the stream and is not there: of whichever writer and producer, so without a producer's state.
+
+    No ids if none of it can follow an id: if something came behind its place since.
+    """
+    records = [
+        record
+        for pos, header in iter_headers(entry.data)
+        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length])
+    ]
+    places = [partition.ids.natural_id(record.offset) for record in records]
+    done = places.index(after) + 1 if after in places else 0
+    places = places[done:] if done or places[0] > after else []
+    header = msgspec.structs.replace(read_header(entry.data), producer_id=-1, count=len(places))
+    return header, pack_entries(records[done:], not partition.policy.log_append_time), places
+
+
+async def _restore_producers(partition: StreamPartition, restored: list[Entry]) -> None:
+    """Gives producers back the states of batches that were restored without them, unless the store's are newer."""
+    read = [(entry.base, entry.end) for entry in restored if entry.token == READ]
+    producers = partition.producers
+    states: list[Argument] = []
+    for producer_id, known in producers.by_id.items():
+        last = known.batches[-1].base_offset
+        if producer_id in producers.states and any(base <= last < end for base, end in read):
+            states += (str(producer_id), producers.states[producer_id])
+    if states:
+        keys = partition.keys
+        await partition.scripts.run("restore_producers", [keys.producers, keys.meta], states)
+
+
+async def _record_gap(partition: StreamPartition, start: int, end: int) -> None:
+    """Notes what is lost for good; the producers whose last batches are among it are forgotten in the store too."""
+    await losses.give_up(partition, start, end)
+    forgotten = partition.producers.take_forgotten()
+    if forgotten:
+        await partition.scripts.run("forget_producers", [partition.keys.producers, partition.keys.meta], [*forgotten])
+
+
+async def _restore_exceptions(partition: StreamPartition) -> None:
+    """The table of exceptions may have gone back too: it is needed before the entries that it tells the offsets of."""
+    ids, keys = partition.ids, partition.keys
+    seen = f"{ids.last} {ids.last_offset}" if ids.is_exceptional else ""
+    table: list[Argument] = [part for one in ids.exceptions for part in (str(one.id), one.offset)]
+    if seen or table:
+        reply = await partition.scripts.run("restore_exceptions", [keys.exceptions, keys.meta], [seen, *table])
+        partition.check_there(reply)
+
+
+async def _restore_side_keys(partition: StreamPartition) -> None:
+    """Log start and losses may have gone back too."""
+    await partition.save_start(partition.log_start)
+    await losses.save_again(partition)

@@ -1,0 +1,98 @@
+"""The times of format `stream`: of entries, for the index, and look-ups by time.
+
+With LogAppendTime a record's time is its id's, and look-ups read it off the ids. With CreateTime it is the record's
+own, found by the index; one without a time is as old as its id says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.store.partition import by_time
+from headrace.store.partition.by_time import Found, Newest
+from headrace.store.partition.index import Stretch
+from headrace.store.stream.ids import StreamId, parse_id
+from headrace.store.stream.records import StreamEntry, id_time, record_of
+from headrace.wire.records import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from headrace.store.stream.partition import StreamPartition
+
+
+class Span(NamedTuple):
+    """Of some entries: the newest time of a record, and the time that retention goes by."""
+
+    newest: int
+    age: int
+
+
+def span_of(rows: Sequence[StreamEntry], append_time: bool) -> Span:
+    """Of entries in their order."""
+    last = id_time(parse_id(rows[-1][0]).ms)
+    if append_time:
+        return Span(last, last)
+    newest, is_untimed = NO_TIMESTAMP, False
+    for row in rows:
+        time = record_of(row, 0).timestamp
+        newest, is_untimed = max(newest, time), is_untimed or time < 0
+    return Span(newest, max(newest, last) if is_untimed else newest)
+
+
+async def find_time(partition: StreamPartition, timestamp: int) -> Found | None:
+    """The first record at or after a time."""
+    if not partition.policy.log_append_time:
+        return await by_time.find_first(partition.index, partition.log_start, timestamp, _StreamTimes(partition))
+    start = StreamId(max(timestamp, 0), 0)
+    if start > partition.ids.last:
+        return None
+    key, last = partition.keys.log, str(partition.ids.last)
+    rows = await partition.reads.call("XRANGE", key, str(start), last, "COUNT", 1)
+    return _at_its_id(partition, rows)
+
+
+async def find_newest(partition: StreamPartition) -> Found | None:
+    """The record with the largest time."""
+    if not partition.policy.log_append_time:
+        return await by_time.find_newest(partition.index, partition.log_start, _StreamTimes(partition))
+    key, last = partition.keys.log, str(partition.ids.last)
+    return _at_its_id(partition, await partition.reads.call("XREVRANGE", key, last, "-", "COUNT", 1))
+
+
+def _at_its_id(partition: StreamPartition, rows: Sequence[StreamEntry]) -> Found | None:
+    if not rows:
+        return None
+    entry = parse_id(rows[0][0])
+    return partition.ids.offset_of(entry), id_time(entry.ms)
+
+
+class _StreamTimes:
+    """Looks into stretches of a partition with CreateTime."""
+
+    def __init__(self, partition: StreamPartition) -> None:
+        self._partition = partition
+
+    async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:
+        async for found in self._records(stretch):
+            if found[1] >= timestamp:
+                return found
+        return None
+
+    async def newest_in(self, stretch: Stretch) -> Found | None:
+        newest = Newest()
+        async for found in self._records(stretch):
+            newest.see(*found)
+        return newest.found
+
+    async def _records(self, stretch: Stretch) -> AsyncIterator[Found]:
+        """Offset and time of each record that is left."""
+        partition = self._partition
+        begin = await partition.rows_from(max(stretch.first, partition.log_start), 1)
+        if not begin:
+            return
+        async for rows in partition.walk(begin[0][0].decode(), str(partition.ids.last)):
+            for row in rows:
+                offset = partition.ids.offset_of(parse_id(row[0]))
+                if stretch.stop is not None and offset >= stretch.stop:
+                    return
+                yield offset, record_of(row, offset).timestamp

@@ -1,0 +1,10 @@
+"""The tokens of cached batches of a stream: what they can be used for. Apart, as partition and recovery both know them.
+
+A batch of this node's own has the id of its first entry. Without a token a batch cannot be restored: it has entries of
+Redis code whose fields or ids do not follow from their records.
+"""
+
+READ = b"+"
+"""Batches that were read: of whoever wrote them, each record an entry of its natural id."""
+NOT_SERVED = b"*"
+"""Begins the token of a batch that readers cannot have as it is: its ids span more than its one time says."""

@@ -1,0 +1,182 @@
+"""Leader epochs rise before clients are shown them, not when the first one asks for a partition.
+
+A log that may have lost its end together with its broker gets a new leader epoch once its next leader takes it up
+(`partition/origin.py`). Left to the first Fetch or ListOffsets, that would fence the very client that asks: Metadata
+told it the epoch from before. So whenever another server run answers, a node searches the metas of all partitions for
+those that were taken up on an earlier run and not left in good order. It opens the suspects that it leads, and follows
+what the other leaders do about theirs, which become its own should those nodes not come back.
+
+Under the server run that answers now nothing becomes suspect any more: once no suspect is left, the run is noted in the
+cluster's hash, and a node that starts after that has nothing to search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.store.partition import origin
+from headrace.store.redis.errors import StoreError
+
+if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.organisation import Organisation
+    from headrace.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_READ_AT_ONCE = 256
+_OPEN_AT_ONCE = 16
+_PATIENCE_S = 3.0
+_EVERY_S = 0.2
+_REST = 4
+"""A round is followed by a rest of so many times its length: the suspects of another node must not keep us busy."""
+
+
+class _Place(NamedTuple):
+    topic: Topic
+    number: int
+
+
+class Takeover:
+    """The partitions of one organisation, as far as their leader epochs may have to rise."""
+
+    def __init__(self, store: Store, organisation: Organisation) -> None:
+        self._store = store
+        self._organisation = organisation
+        self._noted_in = store.keys.cluster, f"settled:{organisation.name}"
+        self._server = ""
+        """The runs of the servers that the suspects are of."""
+        self._suspects: list[_Place] = []
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the epochs are as high as they have to be. Costs nothing."""
+        return self._server == self._store.topology.identity and not self._suspects
+
+    async def go_on(self) -> None:
+        """Does what this node can do now; what other nodes raised is taken in, too."""
+        server = self._store.topology.identity
+        if self._server != server:
+            self._suspects = [] if await self._is_noted(server) else await self._search()
+            self._server = server
+        if self._suspects:
+            self._suspects = await self._take_up()
+        if not self._suspects:
+            self._store.link.post("HSET", *self._noted_in, server)
+        await self._organisation.catalogue.refresh()
+
+    async def _is_noted(self, server: str) -> bool:
+        noted: bytes | None = await self._store.link.call("HGET", *self._noted_in)
+        return noted == server.encode()
+
+    async def _search(self) -> list[_Place]:
+        await self._organisation.catalogue.refresh()  # a topic may have been made right before the store went away
+        topics = list(self._organisation.catalogue.by_name.values())
+        places = (_Place(topic, number) for topic in topics for number in range(topic.partitions))
+        return [place for some in _portions(places) for place in await self._suspects_among(some)]
+
+    async def _suspects_among(self, places: list[_Place]) -> list[_Place]:
+        topology = self._store.topology
+        metas = [topic.keys(self._organisation.keys, number).meta for topic, number in places]
+        rows = await topology.call_each(("HMGET", meta, "server", "left") for meta in metas)
+        return [
+            place
+            for place, meta, (taken_up, left) in zip(places, metas, rows, strict=True)
+            if origin.is_suspect(taken_up, left, topology.slot_of(meta).link.identity)
+        ]
+
+    async def _take_up(self) -> list[_Place]:
+        """Opens the suspects that this node leads; gives those that are left, of this node (a lake is away) or others.
+
+        What is opened is decided by opening it: a suspect that has nothing to fear keeps its epoch.
+        """
+        nodes, left = self._store.nodes, []
+        for some in _portions(self._suspects):
+            led = [place for place in some if nodes.leader(*place) == nodes.me]
+            for at in range(0, len(led), _OPEN_AT_ONCE):
+                await asyncio.gather(*map(self._open, led[at : at + _OPEN_AT_ONCE]))
+            left += await self._suspects_among(some)
+        return left
+
+    async def _open(self, place: _Place) -> None:
+        try:
+            await (await self._organisation.partition(*place)).confirm()
+        except StoreError as error:  # of this one alone, or the next command says so too
+            extra = {"partition": f"{place.topic.name}-{place.number}", "why": str(error)}
+            log.debug("a partition was not taken up", extra=extra)
+
+
+class Takeovers:
+    """Those of all organisations, gone on with in the background, and who waits for them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._is_running = False
+        self._round_ended = asyncio.Event()
+        self._seen: tuple[int, int] | None = None
+        """The moment at which the last round began: servers and nodes have changed so often."""
+        self._shown: tuple[int, int] | None = None
+        """The last moment that somebody waited for."""
+
+    @property
+    def _now(self) -> tuple[int, int]:
+        return self._store.topology.timeline, self._store.nodes.term
+
+    async def start(self) -> None:
+        """Returns once no suspect is left, other nodes' included, or after a while; it goes on in the background."""
+        self._is_running = True
+        self._store.spawn(self._run())
+        await self._patiently(lambda: self._are_settled)
+
+    async def settle(self) -> None:
+        """To be called before epochs are shown: if servers or nodes have just changed, waits for those that we lead.
+
+        A change costs one bounded wait, however long taking over goes on.
+        """
+        now = self._now
+        if not self._is_running or self._are_settled or self._shown == now:
+            return
+        await self._patiently(lambda: self._are_settled or self._seen == self._now)
+        self._shown = now
+
+    @property
+    def _are_settled(self) -> bool:
+        return all(one.takeover.is_settled for one in self._store.organisations.values())
+
+    async def _patiently(self, holds: Callable[[], bool]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                while not holds():
+                    await self._round_ended.wait()
+
+    async def _run(self) -> None:
+        now_s = self._store.clock.monotonic_s
+        while True:
+            began, began_s = self._now, now_s()
+            try:
+                await self._go_on()
+            except StoreError as error:
+                log.debug("taking over is postponed", extra={"why": str(error)})
+            except Exception:
+                log.exception("taking over failed")
+            self._seen = began
+            self._round_ended.set()
+            self._round_ended.clear()
+            await asyncio.sleep(max(_EVERY_S, (now_s() - began_s) * _REST))
+
+    async def _go_on(self) -> None:
+        for one in list(self._store.organisations.values()):
+            if not one.takeover.is_settled:
+                await one.takeover.go_on()
+
+
+def _portions(places: Iterator[_Place] | list[_Place]) -> Iterator[list[_Place]]:
+    """As many as are read in one go: the loop has other things to do in between."""
+    rest = iter(places)
+    while some := list(islice(rest, _READ_AT_ONCE)):
+        yield some

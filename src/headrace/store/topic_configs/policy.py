@@ -1,0 +1,189 @@
+"""What a topic's configs come to: one policy, by which the store keeps a topic's log and the broker answers for it.
+
+Stored configs may come from another version of the broker: what this one does not know or cannot read is kept, shown
+nowhere and acted on as if it were not set. What a client sets is checked before it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.store.partition.old_records import CompactionPolicy
+from headrace.store.topic_configs.table import (
+    APPEND_TIME,
+    CLEANUP_POLICY,
+    COPIES,
+    FOREIGN,
+    FORMAT,
+    SEQUENCE_BITS,
+    SKIP_FOREIGN,
+    STREAM,
+    TIERED,
+    TIMESTAMP_TYPE,
+    TOPIC_CONFIGS,
+    TopicConfig,
+)
+from headrace.wire.compression import Compression
+from headrace.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
+
+AS_THE_WHOLE = -2
+"""A local retention that is the topic's retention."""
+_MOST_MADE = 20_000
+"""A request that is late may have one made of a topic that is gone."""
+_CODEC_OF: dict[str, Compression] = {
+    "uncompressed": "none",
+    "gzip": "gzip",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "zstd": "zstd",
+}
+
+
+class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The configs of a topic that something here acts on, with the defaults filled in."""
+
+    max_message_bytes: int
+    is_stream: bool
+    """Whether each record is an entry of its own."""
+    sequence_bits: int
+    """Of an offset in the format `stream`, for the sequence of the id; the milliseconds lie above them."""
+    skips_foreign: bool
+    """Whether a stream's entries with fields of their own are left out, rather than delivered as JSON."""
+    log_append_time: bool
+    """Whether a record's time is that of its append, in a stream its id's; otherwise it is the producer's."""
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    compression: Compression | None
+    """What each batch is compressed with; None: as the producer did."""
+    compacts: bool
+    """Whether each record needs a key, and only the last record of each key stays."""
+    deletes: bool
+    """Whether retention removes old records."""
+    compaction: CompactionPolicy
+    allows_delete_records: bool
+    retention_ms: int
+    retention_bytes: int
+    is_tiered: bool
+    """Whether old records are left to the lake."""
+    local_retention_ms: int
+    local_retention_bytes: int
+    replicas: int
+    """Replicas that have to have a record: it is acknowledged (acks=all) and read by consumers only then."""
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether a produced batch is more to the topic than a header and bytes."""
+        return self.compacts or self.is_stream or self.compression is not None
+
+
+def policy_of(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicPolicy:
+    """What a topic's own configs come to; `defaults` are what this broker was given, by Kafka's names for them."""
+    behind = defaults or {}
+
+    def text(name: str) -> str:
+        return stored_value(configs, name, default_of(TOPIC_CONFIGS[name], configs, behind))
+
+    def number(name: str) -> int:
+        return int(text(name))
+
+    cleanup = text(CLEANUP_POLICY).split(",")
+    retention_ms, retention_bytes = number("retention.ms"), number("retention.bytes")
+    local_ms, local_bytes = number("local.retention.ms"), number("local.retention.bytes")
+    return TopicPolicy(
+        max_message_bytes=number("max.message.bytes"),
+        is_stream=is_stream(configs),
+        # As it is stored, whatever this version would accept: offsets were given out by it.
+        sequence_bits=int(configs.get(SEQUENCE_BITS, TOPIC_CONFIGS[SEQUENCE_BITS].default)),
+        skips_foreign=text(FOREIGN) == SKIP_FOREIGN,
+        log_append_time=text(TIMESTAMP_TYPE) == APPEND_TIME,
+        timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+        timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        compression=_CODEC_OF.get(text("compression.type")),
+        compacts="compact" in cleanup,
+        deletes="delete" in cleanup,
+        compaction=CompactionPolicy(
+            min_lag_ms=number("min.compaction.lag.ms"),
+            max_lag_ms=number("max.compaction.lag.ms"),
+            dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+            delete_retention_ms=number("delete.retention.ms"),
+        ),
+        allows_delete_records="delete" in cleanup,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        is_tiered=is_tiered(configs),
+        local_retention_ms=retention_ms if local_ms == AS_THE_WHOLE else local_ms,
+        local_retention_bytes=retention_bytes if local_bytes == AS_THE_WHOLE else local_bytes,
+        replicas=number(COPIES) - 1,
+    )
+
+
+def is_stream(configs: Mapping[str, str]) -> bool:
+    """Whether a topic keeps one entry per record."""
+    return configs.get(FORMAT) == STREAM
+
+
+def is_tiered(configs: Mapping[str, str]) -> bool:
+    """Whether a topic's old records are left to the lake."""
+    return configs.get(TIERED) == "true" and not is_stream(configs)
+
+
+def stored_value(configs: Mapping[str, str], name: str, default: str) -> str:
+    """A stored value if this version would accept it."""
+    if (value := configs.get(name)) is None:
+        return default
+    try:
+        return TOPIC_CONFIGS[name].check(value)
+    except KafkaError:
+        return default
+
+
+def default_of(row: TopicConfig, configs: Mapping[str, str], defaults: Mapping[str, str]) -> str:
+    """What a topic that does not set it gets."""
+    own = own_default(row, configs)
+    return defaults.get(row.synonym, own) if follows_broker(row, configs) else own
+
+
+def own_default(row: TopicConfig, configs: Mapping[str, str]) -> str:
+    """What it is by itself: look-ups by time come straight from a stream's ids."""
+    return APPEND_TIME if row.name == TIMESTAMP_TYPE and is_stream(configs) else row.default
+
+
+def follows_broker(row: TopicConfig, configs: Mapping[str, str]) -> bool:
+    """Whether a broker's default counts: how a stream is read, and what the lake may hold, the topic alone decides."""
+    is_its_own = is_stream(configs) and row.name in (CLEANUP_POLICY, TIMESTAMP_TYPE)
+    return not (is_its_own or (is_tiered(configs) and row.name == CLEANUP_POLICY))
+
+
+class TopicPolicies:
+    """The policies of the topics, each made once."""
+
+    def __init__(self) -> None:
+        self._defaults: Mapping[str, str] = {}
+        self._made: dict[str, tuple[Topic, TopicPolicy]] = {}
+        self.replicas = 0
+        """What topics ask for that do not say it, and what groups and other state of the brokers need."""
+
+    def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Puts what the broker was given behind the topics' own configs."""
+        self._defaults = defaults
+        self.replicas = int(defaults.get(COPIES, "1")) - 1
+        self._made.clear()
+
+    def of(self, topic: Topic) -> TopicPolicy:
+        """What a topic's configs, and the broker's defaults behind them, ask for."""
+        made = self._made.get(topic.id)
+        if made is None or made[0] is not topic:
+            if len(self._made) >= _MOST_MADE:
+                self._made.clear()
+            made = self._made[topic.id] = (topic, policy_of(topic.configs, self._defaults))
+        return made[1]
+
+    def forget(self, topic: Topic) -> None:
+        """The topic was deleted."""
+        self._made.pop(topic.id, None)
