@@ -1,25 +1,24 @@
 """What the administrative handlers share.
 
-A fresh look at the catalogue, since another node may have changed it a moment ago; changes that go through when
-somebody else changes the same topic; and manners: a request may name a great many things, so they are done one after
-the other with room for other connections between them, and what is said of each is short.
+Changes that go through when somebody else changes the same topic, and manners: a request may name a great many things,
+so they are done one after the other with room for other connections between them, and what is said of each is short.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.store.errors import StoreError
+from headrace.security.acls import Operation
+from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
-    from headrace.store.catalogue import Topic
+    from headrace.broker.access import Access
+    from headrace.store.cluster.catalogue import Topic
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
@@ -29,10 +28,9 @@ _LONGEST_MESSAGE = 1_000
 """Of an error. Older versions have no room for more than 32 KiB, and a client's own words may be that long."""
 
 
-async def look_again(broker: Broker) -> None:
-    """Learns what other nodes changed a moment ago; without the store, the copy of the catalogue answers."""
-    with contextlib.suppress(StoreError):
-        await broker.store.catalogue.refresh()
+async def step_aside() -> None:
+    """Before another try: two that step aside for different times do not meet again."""
+    await asyncio.sleep(random.uniform(0, _STEP_ASIDE_S))
 
 
 def duplicates(items: Iterable[H]) -> set[H]:
@@ -57,12 +55,14 @@ def unknown_topic(name: str) -> KafkaError:
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-async def change_topic(broker: Broker, name: str, change: Callable[[Topic], Awaitable[None]]) -> None:
+async def change_topic(
+    access: Access, operation: Operation, name: str, change: Callable[[Topic], Awaitable[None]]
+) -> None:
     """Applies a change to the topic as it is now; again, if somebody else changed it at the same moment."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + broker.options.store_wait_ms / 1000
+    deadline = clock() + access.broker.options.store_wait_ms / 1000
     while True:
-        topic = await broker.store.catalogue.find(name)
+        topic = await access.find_topic(operation, name)
         if topic is None:
             raise unknown_topic(name)
         try:
@@ -72,5 +72,4 @@ async def change_topic(broker: Broker, name: str, change: Callable[[Topic], Awai
         except KafkaError as error:
             if error.code != ErrorCode.REQUEST_TIMED_OUT or clock() > deadline:
                 raise
-        # Two that step aside for different times do not meet again.
-        await asyncio.sleep(random.uniform(0, _STEP_ASIDE_S))
+        await step_aside()

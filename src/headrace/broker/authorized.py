@@ -1,19 +1,19 @@
-"""Bits of `authorized operations`: what a client may do, asked for in Metadata and the Describe calls (KIP-430)."""
+"""`authorized operations`: what a caller may do, asked for in Metadata and the Describe calls (KIP-430)."""
 
 from __future__ import annotations
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+from typing import TYPE_CHECKING
+
+from headrace.security.acls import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from headrace.broker.access import Access
 
 NOT_ASKED = -(1 << 31)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP = _bits(_READ, _DELETE, _DESCRIBE)
-CLUSTER = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)  # fmt: skip
+def cluster_operations(access: Access) -> int:
+    """Of the cluster: none are told to whoever may not describe it."""
+    if not access.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return access.operations(ResourceType.CLUSTER)

@@ -1,8 +1,8 @@
 """From a frame to its answer: which API, which version, which handler.
 
 A handler is `handle(call, request)` in `handlers/<api>.py`, the file named like the API and imported at its first use.
-What is not supported gets what Kafka gives: ApiVersions an answer that every client can read, anything else a closed
-connection.
+APIs of features that are not there are answered with an error (`refused_apis`). What is not known at all gets what
+Kafka gives: ApiVersions an answer that every client can read, anything else a closed connection, and a line in the log.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from headrace.broker.call import Call
+from headrace.broker.quotas.throttling import STRICT_SINCE, Timed, is_timed, settle
+from headrace.broker.refusals.apis import REFUSED, refuse
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.broker.rights.error_responses import error_response
+from headrace.broker.rights.table import cluster_right
 from headrace.wire import codec
-from headrace.wire.apis import API_VERSIONS, APIS, request_class, snake
+from headrace.wire.apis import API_VERSIONS, APIS, OTHER_NAMES, SPOKEN, request_class, snake
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
@@ -22,23 +28,29 @@ from headrace.wire.schema import Buffer, Payload
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.connection import Connection
+    from headrace.broker.metrics.requests import RequestMetrics
+    from headrace.broker.network.connection import Connection
 
 OLDEST_ADVERTISED = {0: 0}
 """Produce is advertised from version 0 although 0 to 2 are refused: old librdkafka asks for it (KAFKA-18659)."""
 
+LISTED_ONLY = [
+    ApiVersion(83, 0, 0),
+    ApiVersion(84, 0, 0),
+    ApiVersion(85, 0, 1),
+    ApiVersion(86, 0, 0),
+    ApiVersion(87, 0, 1),
+    ApiVersion(93, 0, 0),
+    ApiVersion(94, 0, 0),
+]
+"""What no client comes to ask: brokers of Apache Kafka send 83 to 87 each other, 93 follows a refused heartbeat, and
+94 is about controllers. They are listed because tools tell a broker's version by its list (franz-go's kversion)."""
+_LONGEST_CLIENT_ID = 100
+_LONGEST_PAUSE_MS = (1 << 31) - 1
+
 
 class CloseConnection(Exception):
     """The connection cannot go on; the message says why."""
-
-
-class Call(NamedTuple):
-    """Who asks, and of whom: what a handler gets beside the request."""
-
-    broker: Broker
-    version: int
-    client_id: str
-    connection: Connection
 
 
 Handler = Callable[[Call, Any], Awaitable[Payload | None]]
@@ -47,39 +59,91 @@ Handler = Callable[[Call, Any], Awaitable[Payload | None]]
 @cache
 def handler(api_key: int) -> Handler:
     """The function that answers an API."""
-    found: Handler = import_module(f"headrace.broker.handlers.{snake(APIS[api_key].name)}").handle
+    if api_key in REFUSED:
+        return refuse
+    found: Handler = import_module(f"headrace.broker.handlers.{snake(SPOKEN[api_key].name)}").handle
     return found
 
 
 def supported_apis() -> list[ApiVersion]:
     """What ApiVersions lists."""
-    return [ApiVersion(api.key, OLDEST_ADVERTISED.get(api.key, api.oldest), api.newest) for api in APIS.values()]
+    spoken = [ApiVersion(api.key, OLDEST_ADVERTISED.get(api.key, api.oldest), api.newest) for api in APIS.values()]
+    return spoken + LISTED_ONLY
+
+
+def _unknown(header: RequestHeader) -> CloseConnection:
+    """One line for the log, with the names that a person looks for: the API's and the client's."""
+    key, version = header.api_key, header.api_version
+    if (api := SPOKEN.get(key)) is not None:
+        what = f"{api.name} version {version} is outside {api.oldest} to {api.newest}"
+    elif (name := OTHER_NAMES.get(key)) is not None:
+        what = f"{name} (API {key}) is not supported"
+    else:
+        what = f"API {key} is not known"
+    return CloseConnection(f"{what}; the client's id is {(header.client_id or '')[:_LONGEST_CLIENT_ID]!r}")
+
+
+async def _respond(call: Call, request: Payload, key: int) -> Payload | None:
+    """What needs a right to the whole cluster is asked for here; the rest when a handler reaches for it."""
+    try:
+        if (operation := cluster_right(key, call.version)) is not None:
+            call.check_cluster(operation)
+        return await handler(key)(call, request)
+    except NotAuthorized as error:
+        return error_response(request, error)
 
 
 class Dispatch:
     """Answers frames."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, metrics: RequestMetrics) -> None:
         self._broker = broker
+        self._metrics = metrics
 
     async def answer(self, header: RequestHeader, frame: Buffer, connection: Connection) -> Pieces | None:
         """The answer as buffers; None if there is none to send."""
         key, version = header.api_key, header.api_version
-        api = APIS.get(key)
+        api = SPOKEN.get(key)
         if api is None:
-            raise CloseConnection(f"API {key} is not known")
+            raise _unknown(header)
         if not api.oldest <= version <= api.newest:
             if key == API_VERSIONS:
                 unsupported = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, supported_apis())
                 return response_frame(key, unsupported, 0, header.correlation_id)
-            raise CloseConnection(f"{api.name} version {version} is outside {api.oldest} to {api.newest}")
+            raise _unknown(header)
         try:
             limit = self._broker.options.request_elements_max
             request, _ = codec.decode(request_class(key), version, frame, header.body, limit)
         except DecodeError as error:
             raise CloseConnection(f"a request cannot be read: {error}") from None
-        call = Call(self._broker, version, header.client_id or "", connection)
-        response = await handler(key)(call, request)
+        if not connection.access.is_served:
+            raise CloseConnection("its organisation was deleted")
+        call = Call(connection.access, version, header.client_id or "", connection)
+        if self._broker.quotas.is_any:
+            return await self._answer_within_quotas(call, request, header, len(frame))
+        response = await _respond(call, request, key)
         if response is None:
             return None
+        self._metrics.answered(key, response)
         return response_frame(key, response, version, header.correlation_id)
+
+    async def _answer_within_quotas(
+        self, call: Call, request: Payload, header: RequestHeader, request_bytes: int
+    ) -> Pieces | None:
+        """The same for a client that may have a quota: told how long to pause, and muted for that time."""
+        key = header.api_key
+        call.is_strict = call.version >= STRICT_SINCE.get(key, call.version + 1)
+        work = Timed(_respond(call, request, key)) if is_timed(call) else None
+        response = await (work or _respond(call, request, key))
+        pieces: Pieces = []
+        if response is not None:
+            self._metrics.answered(key, response)
+            pieces = response_frame(key, response, call.version, header.correlation_id)
+        pause_ms = settle(call, key, request_bytes, pieces, work.held_ns if work else 0)
+        if pause_ms:
+            call.connection.mute(pause_ms)
+            if hasattr(response, "throttle_time_ms"):
+                throttled: Any = response
+                throttled.throttle_time_ms = min(pause_ms, _LONGEST_PAUSE_MS)
+                pieces = response_frame(key, throttled, call.version, header.correlation_id)
+        return pieces or None

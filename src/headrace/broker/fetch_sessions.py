@@ -2,7 +2,8 @@
 
 A session lives in one connection's requests: each names its id and the next epoch. In an incremental answer a
 partition appears only if it has records, an error, or a high watermark or log start that the client has not seen.
-There is a limit; when it is reached the session that was used longest ago makes room, and its client starts over.
+There is a limit for each organisation; when it is reached the session that was used longest ago makes room, and its
+client starts over. A session is the principal's that began it: to others it does not exist.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headrace.security.caller import Caller, Principal
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.fetch import FetchRequest, PartitionData
 
@@ -23,6 +25,8 @@ _LAST_EPOCH = (1 << 31) - 1
 
 Key = tuple[str, bytes, int]
 """Topic name, topic id (one of them empty), partition."""
+Owner = tuple[str, Principal]
+"""Organisation and principal."""
 
 
 class Wanted(msgspec.Struct):
@@ -53,8 +57,9 @@ class Wanted(msgspec.Struct):
 class Session:
     """One consumer's partitions at this node, in the order in which they are served."""
 
-    def __init__(self, session_id: int) -> None:
+    def __init__(self, session_id: int, owner: Owner) -> None:
         self.id = session_id
+        self.owner = owner
         self.epoch = INITIAL_EPOCH
         self.wanted: OrderedDict[Key, Wanted] = OrderedDict()
 
@@ -81,44 +86,48 @@ class FetchSessions:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._by_organisation: dict[str, OrderedDict[int, Session]] = {}
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return sum(map(len, self._by_organisation.values()))
 
-    def open(self, request: FetchRequest) -> Session | None:
+    def open(self, caller: Caller, request: FetchRequest) -> Session | None:
         """The session that a request continues or begins; None for a request without one."""
-        if request.session_epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
-            return None
-        if request.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
-            return self._create(request)
-        session = self._sessions.get(request.session_id)
+        sessions = self._by_organisation.setdefault(caller.organisation, OrderedDict())
+        owner = (caller.organisation, caller.principal)
+        session = sessions.get(request.session_id)
+        if session is not None and session.owner != owner:
+            session = None
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if session is not None:
+                del sessions[session.id]
+            return self._create(owner, sessions, request) if request.session_epoch == INITIAL_EPOCH else None
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        self._sessions.move_to_end(session.id)
+        sessions.move_to_end(session.id)
         session.epoch = 1 if session.epoch == _LAST_EPOCH else session.epoch + 1
         session.update(request)
         return session
 
-    def _create(self, request: FetchRequest) -> Session | None:
+    def _create(self, owner: Owner, sessions: OrderedDict[int, Session], request: FetchRequest) -> Session | None:
         if self._limit == 0 or not request.topics:
             return None
-        session = Session(self._free_id())
+        session = Session(self._free_id(), owner)
         session.update(request)
         session.epoch = 1
-        self._sessions[session.id] = session
-        while len(self._sessions) > self._limit:
-            self._sessions.popitem(last=False)
+        sessions[session.id] = session
+        while len(sessions) > self._limit:
+            sessions.popitem(last=False)
         return session
 
     def _free_id(self) -> int:
-        while (found := secrets.randbelow(_LAST_EPOCH) + 1) in self._sessions:
-            continue
-        return found
+        """Ids are unique on a node, so that no organisation learns from them of another one's."""
+        while True:
+            found = secrets.randbelow(_LAST_EPOCH) + 1
+            if not any(found in sessions for sessions in self._by_organisation.values()):
+                return found
 
 
 def wanted_by(request: FetchRequest) -> Iterable[Wanted]:

@@ -1,12 +1,12 @@
-"""AlterConfigs: all of a topic's configs replaced by those of the request; what it does not name gets its default."""
+"""AlterConfigs: all configs of a resource replaced by those of the request; what it does not name gets its default."""
 
 from __future__ import annotations
 
-from headrace.broker.administration import in_turn, look_again, message_of
-from headrace.broker.config_changes import NewConfigs, change_configs, check_no_nulls, repeated_resources
-from headrace.broker.dispatch import Call
-from headrace.broker.topic_config_table import FIXED
-from headrace.store.catalogue import Topic
+from collections.abc import Mapping
+
+from headrace.broker.administration import in_turn, message_of
+from headrace.broker.call import Call
+from headrace.broker.configs.changes import Configured, NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -17,7 +17,7 @@ from headrace.wire.messages.alter_configs import (
 
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    await look_again(call.broker)
+    await call.look_at_configs()
     repeated = repeated_resources(request.resources)
     response = AlterConfigsResponse()
     async for resource in in_turn(request.resources):
@@ -27,16 +27,14 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
         response.responses.append(result)
         try:
             check_no_nulls(resource.configs)
-            await change_configs(call.broker, resource, repeated, _replacement(resource), request.validate_only)
+            await change_configs(call, resource, repeated, _replacement(resource), request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 
 def _replacement(resource: AlterConfigsResource) -> NewConfigs:
-    def replace(topic: Topic) -> tuple[dict[str, str | None], dict[str, str]]:
-        # What was chosen at creation: leaving it out does not mean to change it.
-        kept = {name: topic.configs[name] for name in FIXED if name in topic.configs}
-        return {config.name: config.value for config in resource.configs}, kept
+    def replace(configured: Configured) -> tuple[dict[str, str | None], Mapping[str, str]]:
+        return {config.name: config.value for config in resource.configs}, configured.kept
 
     return replace

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import change_topic, duplicates, in_turn, look_again, message_of
-from headrace.broker.broker import Broker
-from headrace.broker.creation import check_partition_count, check_replicas
-from headrace.broker.dispatch import Call
-from headrace.store.catalogue import Topic
+from headrace.broker.administration import change_topic, duplicates, in_turn, message_of
+from headrace.broker.call import Call
+from headrace.broker.topics.creation import check_partition_count, check_replicas
+from headrace.security.acls import Operation
+from headrace.store.cluster.catalogue import Topic
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -17,7 +17,7 @@ from headrace.wire.messages.create_partitions import (
 
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    await look_again(call.broker)
+    await call.look_again()
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreatePartitionsResponse()
     async for asked in in_turn({asked.name: asked for asked in request.topics}.values()):
@@ -26,22 +26,24 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
         try:
             if asked.name in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            await _create(call.broker, asked, request.validate_only)
+            await _create(call, asked, request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
     return response
 
 
-async def _create(broker: Broker, asked: CreatePartitionsTopic, validate_only: bool) -> None:
+async def _create(call: Call, asked: CreatePartitionsTopic, validate_only: bool) -> None:
     async def change(topic: Topic) -> None:
-        _check(broker, topic, asked)
+        await _check(call, topic, asked)
         if not validate_only:
-            await broker.store.catalogue.add_partitions(topic, asked.count)
+            rows = enumerate(asked.assignments or [], start=topic.partitions)
+            assignments = {number: row.broker_ids for number, row in rows}
+            await call.add_partitions(topic, asked.count, assignments)
 
-    await change_topic(broker, asked.name, change)
+    await change_topic(call, Operation.ALTER, asked.name, change)
 
 
-def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
+async def _check(call: Call, topic: Topic, asked: CreatePartitionsTopic) -> None:
     present = topic.partitions
     if asked.count == present:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
@@ -58,5 +60,6 @@ def _check(broker: Broker, topic: Topic, asked: CreatePartitionsTopic) -> None:
                 f"Attempted to add {added} additional partition(s), but only {len(asked.assignments)} assignment(s) "
                 "were specified.",
             )
-        check_replicas(broker, (assignment.broker_ids for assignment in asked.assignments))
-    check_partition_count(broker, asked.count, added)
+        rows = [assignment.broker_ids for assignment in asked.assignments]
+        await check_replicas(call.broker, rows, topic.replication_factor)
+    check_partition_count(call, asked.count, added)

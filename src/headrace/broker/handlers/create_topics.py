@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, in_turn, look_again, message_of
+from headrace.broker.administration import duplicates, in_turn, message_of
 from headrace.broker.broker import Broker
-from headrace.broker.creation import (
+from headrace.broker.call import Call
+from headrace.broker.configs.topics import check_new_configs, describe_configs
+from headrace.broker.tiering.rules import check_tiering
+from headrace.broker.topics.copies import warn_of_copies
+from headrace.broker.topics.creation import (
     DEFAULT,
-    REPLICATION_FACTOR,
     check_new_name,
     check_new_topic,
     check_replicas,
     check_replication_factor,
 )
-from headrace.broker.dispatch import Call
-from headrace.broker.tiering import check_tiering
-from headrace.broker.topic_configs import check_new_configs, describe_configs
-from headrace.store.catalogue import Topic
+from headrace.broker.topics.names import is_internal
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.cluster.catalogue import Placing, Topic
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -26,11 +28,11 @@ from headrace.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-_INTERNAL = "__cluster_metadata"
+_METADATA_LOG = "__cluster_metadata"
 
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    await look_again(call.broker)
+    await call.look_again()
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreateTopicsResponse()
     answered = set()
@@ -42,7 +44,9 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
         try:
             if asked.name in repeated:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            response.topics.append(await _create(call.broker, asked, planned, request.validate_only))
+            if asked.name != _METADATA_LOG:
+                call.check_create_topic(asked.name)
+            response.topics.append(await _create(call, asked, planned, request.validate_only))
         except KafkaError as error:
             response.topics.append(
                 CreatableTopicResult(name=asked.name, error_code=error.code, error_message=message_of(error))
@@ -50,21 +54,21 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
     return response
 
 
-async def _create(
-    broker: Broker, asked: CreatableTopic, planned: list[int], validate_only: bool
-) -> CreatableTopicResult:
-    if asked.name == _INTERNAL:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {_INTERNAL} is prohibited.")
-    check_new_name(broker, asked.name)
+async def _create(call: Call, asked: CreatableTopic, planned: list[int], validate_only: bool) -> CreatableTopicResult:
+    if asked.name == _METADATA_LOG or is_internal(asked.name):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {asked.name} is prohibited.")
+    broker = call.broker
+    check_new_name(call, asked.name)
     configs = _configs(asked)
-    partitions = _partitions(broker, asked)
-    check_new_topic(broker, asked.name, partitions, planned)
+    partitions, placing = await _placing(broker, asked)
+    check_new_topic(call, asked.name, partitions, planned)
     await check_tiering(broker, {}, configs)
     if validate_only:
         planned.append(partitions)
-        return _result(broker, asked.name, partitions, configs, None)
-    topic = await broker.store.catalogue.create(asked.name, partitions, configs)
-    return _result(broker, asked.name, partitions, configs, topic)
+        return _result(call, asked.name, partitions, placing, configs, None)
+    topic = await call.create_topic(asked.name, partitions, configs, placing)
+    await warn_of_copies(broker, topic.name, broker.policy(topic).replicas)
+    return _result(call, asked.name, partitions, placing, configs, topic)
 
 
 def _configs(asked: CreatableTopic) -> dict[str, str]:
@@ -74,15 +78,19 @@ def _configs(asked: CreatableTopic) -> dict[str, str]:
     return check_new_configs({config.name: config.value or "" for config in asked.configs})
 
 
-def _partitions(broker: Broker, asked: CreatableTopic) -> int:
-    """How many partitions the topic gets, from the number or the assignments of the request."""
+async def _placing(broker: Broker, asked: CreatableTopic) -> tuple[int, Placing]:
+    """How many partitions the topic gets, and where, from the numbers or the assignments of the request."""
     if asked.assignments:
-        return _assigned_partitions(broker, asked, asked.assignments)
-    check_replication_factor(broker, asked.replication_factor)
-    return broker.options.default_partitions if asked.num_partitions == DEFAULT else asked.num_partitions
+        return await _assigned(broker, asked, asked.assignments)
+    factor = await check_replication_factor(broker, asked.replication_factor)
+    return broker.options.default_partitions if asked.num_partitions == DEFAULT else asked.num_partitions, Placing(
+        factor
+    )
 
 
-def _assigned_partitions(broker: Broker, asked: CreatableTopic, assignments: list[CreatableReplicaAssignment]) -> int:
+async def _assigned(
+    broker: Broker, asked: CreatableTopic, assignments: list[CreatableReplicaAssignment]
+) -> tuple[int, Placing]:
     for value, field in ((asked.replication_factor, "replication factor"), (asked.num_partitions, "numPartitions")):
         if value != DEFAULT:
             raise KafkaError(
@@ -95,29 +103,31 @@ def _assigned_partitions(broker: Broker, asked: CreatableTopic, assignments: lis
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Found multiple manual partition assignments for partition {min(repeated)}",
         )
-    check_replicas(broker, (assignment.broker_ids for assignment in assignments))
+    factor = await check_replicas(broker, [assignment.broker_ids for assignment in assignments])
     if sorted(numbers) != list(range(len(numbers))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    return len(numbers)
+    return len(numbers), Placing(factor, {row.partition_index: row.broker_ids for row in assignments})
 
 
 def _result(
-    broker: Broker, name: str, partitions: int, configs: dict[str, str], topic: Topic | None
+    call: Call, name: str, partitions: int, placing: Placing, configs: dict[str, str], topic: Topic | None
 ) -> CreatableTopicResult:
-    result = CreatableTopicResult(
-        name=name, error_message=None, num_partitions=partitions, replication_factor=REPLICATION_FACTOR
-    )
+    result = CreatableTopicResult(name=name, error_message=None)
     if topic is not None:
         result.topic_id = topic.uuid
+    if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return result
+    result.num_partitions, result.replication_factor = partitions, placing.replication_factor
     result.configs = [
         CreatableTopicConfigs(
-            name=config.row.name,
+            name=config.name,
             value=config.value,
-            read_only=config.row.is_read_only,
+            read_only=config.is_read_only,
             config_source=config.source,
         )
-        for config in describe_configs(configs, broker.options, topic.ulid if topic else "")
+        for config in describe_configs(configs, call.broker.configs.layers, topic.ulid if topic else "")
     ]
     return result

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.answers import DeleteAnswer
-from headrace.groups.events import Delete
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.groups.classic.answers import DeleteAnswer
+from headrace.groups.classic.events import Delete
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -24,8 +24,11 @@ async def handle(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespon
 
 async def _delete(call: Call, group_id: str) -> DeletableGroupResult:
     code = ErrorCode.INVALID_GROUP_ID
-    if group_id:
-        delete = Delete(token=new_token(), group_id=group_id, version=call.version)
-        answer = cast("DeleteAnswer", await call.broker.coordinator.ask(delete))
-        code = ErrorCode(answer.error)
+    try:
+        if group_id:
+            delete = Delete(token=new_token(), group_id=group_id, version=call.version)
+            answer = await call.ask_group(Operation.DELETE, delete, DeleteAnswer)
+            code = ErrorCode(answer.error)
+    except NotAuthorized as error:
+        return DeletableGroupResult(group_id, error.code, error.message)
     return DeletableGroupResult(group_id, code, _MESSAGES.get(code))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headrace.broker.administration import in_turn
-from headrace.broker.broker import Broker
-from headrace.broker.dispatch import Call
+from headrace.broker.call import Call
+from headrace.broker.topics.names import check_not_internal
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -12,7 +13,6 @@ from headrace.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from headrace.wire.schema import ZERO_UUID
 
 _HIGH_WATERMARK = -1
 _NO_OFFSET = -1
@@ -27,26 +27,27 @@ async def handle(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResp
             result = DeleteRecordsPartitionResult(partition.partition_index, _NO_OFFSET)
             answers.partitions.append(result)
             try:
-                result.low_watermark = await _delete(
-                    call.broker, asked.name, partition.partition_index, partition.offset
-                )
+                result.low_watermark = await _delete(call, asked.name, partition.partition_index, partition.offset)
             except KafkaError as error:
                 result.error_code = error.code
     return response
 
 
-async def _delete(broker: Broker, name: str, number: int, offset: int) -> int:
+async def _delete(call: Call, name: str, number: int, offset: int) -> int:
     """The log start afterwards."""
-    topic = await broker.find_topic(name, ZERO_UUID, by_id=False)
-    partition = await broker.led_partition(topic, number)
-    if not broker.policy(topic).allows_delete_records:
+    topic = await call.topic(Operation.DELETE, name)
+    check_not_internal(topic.name)
+    partition = await call.led_partition(topic, number)
+    if not call.broker.policy(topic).allows_delete_records:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"Records of partition {partition!r} can not be deleted due to the configured policy",
         )
     await partition.confirm_up_to(offset)
-    target = partition.end if offset == _HIGH_WATERMARK else offset
-    if not 0 <= target <= partition.end:
+    await partition.copies.settle()
+    high_watermark = partition.high_watermark
+    target = high_watermark if offset == _HIGH_WATERMARK else offset
+    if not 0 <= target <= high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset {target} for partition {partition!r} is not valid")
     await partition.delete_before(target)
     return partition.log_start

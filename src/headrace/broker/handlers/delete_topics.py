@@ -1,11 +1,12 @@
-"""DeleteTopics: by name or by id. A deleted topic is forgotten at once, so that its long polls end."""
+"""DeleteTopics: by name or by id."""
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, in_turn, look_again, message_of
-from headrace.broker.broker import Broker
-from headrace.broker.dispatch import Call
-from headrace.store.catalogue import Topic
+from headrace.broker.administration import duplicates, in_turn, message_of
+from headrace.broker.call import Call
+from headrace.broker.rights.asking import NotAuthorized, OnCluster
+from headrace.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headrace.store.cluster.catalogue import Topic
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -22,15 +23,21 @@ _DISABLED_SINCE = 3
 async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics if call.version >= _IDS_SINCE else [DeleteTopicState(name) for name in request.topic_names]
     repeated = duplicates(_identity(state) for state in asked)
-    await look_again(call.broker)
+    await call.look_again()
     response = DeleteTopicsResponse()
     async for state in in_turn({_identity(state): state for state in asked}.values()):
+        topic: Topic | None = None
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         response.responses.append(result)
         try:
             topic = await _find(call, state, _identity(state) in repeated)
+            call.check_delete_topic(topic.name)
             result.name, result.topic_id = topic.name, topic.uuid
-            await _delete(call.broker, topic)
+            await call.delete_topic(topic)
+        except NotAuthorized as error:
+            if topic is not None and call.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                result.name = topic.name
+            result.error_code, result.error_message = error.code, message_of(error)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
     return response
@@ -53,12 +60,6 @@ async def _find(call: Call, state: DeleteTopicState, is_repeated: bool) -> Topic
         raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if is_repeated:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if by_id else 'name'}.")
-    return await call.broker.find_topic(state.name or "", state.topic_id, by_id=by_id)
-
-
-async def _delete(broker: Broker, topic: Topic) -> None:
-    try:
-        await broker.store.catalogue.delete(topic)
-    finally:
-        if topic.uuid not in broker.store.catalogue.by_uuid:
-            broker.store.forget(topic)
+    may_delete_all = call.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME)
+    ask = OnCluster(Operation.DELETE) if may_delete_all else Operation.DESCRIBE
+    return await call.topic(ask, state.name or "", state.topic_id, by_id=by_id)

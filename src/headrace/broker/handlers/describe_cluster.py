@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.broker import authorized
-from headrace.broker.dispatch import Call
+from headrace.broker.authorized import NOT_ASKED, cluster_operations
+from headrace.broker.call import Call
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -32,6 +32,10 @@ async def handle(call: Call, request: DescribeClusterRequest) -> DescribeCluster
         cluster_id=store.cluster_id,
         controller_id=store.nodes.controller.id,
         # A broker is alive or gone here, so none is ever fenced.
-        brokers=[DescribeClusterBroker(node.id, node.host, node.port) for node in store.nodes.live],
-        cluster_authorized_operations=authorized.CLUSTER if asked else authorized.NOT_ASKED,
+        brokers=[
+            DescribeClusterBroker(node.id, at.host, at.port, node.rack or None)
+            for node in store.nodes.live
+            if (at := call.endpoint(node))
+        ],
+        cluster_authorized_operations=cluster_operations(call) if asked else NOT_ASKED,
     )

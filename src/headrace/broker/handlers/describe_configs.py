@@ -1,22 +1,29 @@
-"""DescribeConfigs: the configs of topics and of this broker, where each value comes from, and what it means."""
+"""DescribeConfigs: the configs of topics, brokers and groups, where each value comes from, and what it means."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
 
-from headrace.broker.administration import in_turn, look_again, message_of, unknown_topic
+from headrace.broker.administration import in_turn, message_of, unknown_topic
 from headrace.broker.broker import Broker
-from headrace.broker.broker_configs import BrokerConfigValue, describe_broker
-from headrace.broker.config_changes import ResourceType
-from headrace.broker.config_keys import ConfigSource, ConfigType
-from headrace.broker.creation import REPLICATION_FACTOR
-from headrace.broker.dispatch import Call
-from headrace.broker.records_behind import RECORDS_BEHIND, records_behind
-from headrace.broker.tiering_status import TIERING, tiering_of
-from headrace.broker.topic_configs import ConfigValue, describe_configs
-from headrace.broker.topic_names import check_topic_name
-from headrace.store.formats import is_tiered
+from headrace.broker.call import Call
+from headrace.broker.configs.broker import FOR_ALL
+from headrace.broker.configs.broker_table import minutes
+from headrace.broker.configs.changes import ConfigResourceType
+from headrace.broker.configs.groups import describe_group
+from headrace.broker.configs.layers import ConfigSource, DescribedConfig
+from headrace.broker.configs.topics import describe_configs
+from headrace.broker.groups.records_behind import RECORDS_BEHIND, records_behind
+from headrace.broker.tiering.status import TIERING, tiering_of
+from headrace.broker.topics.creation import REPLICATION_FACTOR
+from headrace.broker.topics.names import check_topic_name
+from headrace.groups.classic import ClassicState
+from headrace.groups.classic.describe import describe
+from headrace.security.acls import Operation
+from headrace.security.acls import ResourceType as AclType
+from headrace.store.cluster.configs import of_group
+from headrace.store.topic_configs.keys import ConfigType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -29,7 +36,7 @@ from headrace.wire.messages.describe_configs import (
 
 
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    await look_again(call.broker)
+    await call.look_at_configs()
     response = DescribeConfigsResponse()
     # Asked for many times, a resource is described once: an answer is a hundred times the size of its question.
     asked = {(r.resource_type, r.resource_name, *sorted(r.configuration_keys or ())): r for r in request.resources}
@@ -39,7 +46,7 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
         )
         response.results.append(result)
         try:
-            result.configs = await _describe(call.broker, resource)
+            result.configs = await _describe(call, resource)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
         for config in result.configs:
@@ -50,47 +57,68 @@ async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigs
     return response
 
 
-async def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
-    name = resource.resource_name
+async def _describe(call: Call, resource: DescribeConfigsResource) -> list[DescribeConfigsResourceResult]:
+    broker, name = call.broker, resource.resource_name
     only: Collection[str] | None = resource.configuration_keys or None
     match resource.resource_type:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
+            call.check(Operation.DESCRIBE_CONFIGS, AclType.TOPIC, name)
             check_topic_name(name)
-            topic = await broker.store.catalogue.find(name)
+            topic = await call.find_topic(Operation.DESCRIBE_CONFIGS, name)
             if topic is None:
                 raise unknown_topic(name)
-            found = [_of_topic(c) for c in describe_configs(topic.configs, broker.options, topic.ulid, only)]
-            if only is not None and TIERING in only and is_tiered(topic.configs):
-                found.append(_fact(TIERING, await tiering_of(broker, topic), "What the lake holds, by partition."))
-        case ResourceType.BROKER:
+            found = [_shown(c) for c in describe_configs(topic.configs, broker.configs.layers, topic.ulid, only)]
+            if only is not None and TIERING in only and broker.policy(topic).is_tiered:
+                found.append(_fact(TIERING, await tiering_of(call, topic), "Offsets in the lake, by partition."))
+        case ConfigResourceType.BROKER:
+            call.check_all_tenants(Operation.DESCRIBE_CONFIGS)
             found = _describe_broker(broker, name)
-        case ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER_LOGGER:
+            call.check_all_tenants(Operation.DESCRIBE_CONFIGS)
             found = [_logger(broker, name)]
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
+            call.check_cluster(Operation.DESCRIBE_CONFIGS)
             if not name:
                 raise _bad_request("Client metrics subscription name must not be empty")
             found = []
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
+            call.check(Operation.DESCRIBE_CONFIGS, AclType.GROUP, name)
             if not name:
                 raise _bad_request("Group name must not be empty")
-            found = await _identity_of_group(broker, name)
+            configs = call.group_configs(Operation.DESCRIBE_CONFIGS, name)
+            found = [_shown(config) for config in describe_group(configs.get(of_group(name)))]
+            found += await _identity_of_group(call, name, only)
             if only is not None and RECORDS_BEHIND in only:
-                only = {*only, *(counted := await records_behind(broker, name))}
+                only = {*only, *(counted := await records_behind(call, name))}
                 found += [_fact(key, value, "Records behind, by partition.") for key, value in counted.items()]
         case unknown:
             raise _bad_request(f"Unexpected resource type {unknown} for resource {name}")
     return [config for config in found if only is None or config.name in only]
 
 
-async def _identity_of_group(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """What Kafka's own answers about groups have no field for; nothing for a group that was never joined."""
-    group = await broker.coordinator.describe_identity(name)
-    if group is None or group.id is None:
+async def _identity_of_group(
+    call: Call, name: str, only: Collection[str] | None
+) -> list[DescribeConfigsResourceResult]:
+    """What Kafka's own answers about groups have no field for; nothing for a group that was never joined.
+
+    Any node may be asked for configs; of this only the one that looks after the group knows, and only who asks for it
+    by name is sent there.
+    """
+    try:
+        group = (await call.group(Operation.DESCRIBE_CONFIGS, name)).state
+    except KafkaError:
+        if only is None or not any(key.startswith("headrace.") for key in only):
+            return []
+        raise
+    if group is None or group.state is ClassicState.DEAD:
+        return []
+    seen = describe(group, name, version=0)
+    if seen.id is None:
         return []
     return [
-        _fact("headrace.group.id", group.id, "The group's lasting id."),
-        _fact("headrace.group.locator", group.locator, "The group's resource locator."),
-        _fact("headrace.group.generation", str(group.generation), "The generation that was handed out last."),
+        _fact("headrace.group.id", seen.id, "The group's permanent id."),
+        _fact("headrace.group.locator", seen.locator, "The group's resource locator."),
+        _fact("headrace.group.generation", str(seen.generation), "The last generation."),
     ]
 
 
@@ -105,53 +133,39 @@ def _fact(name: str, value: str | None, meaning: str) -> DescribeConfigsResource
     )
 
 
-def _of_topic(config: ConfigValue) -> DescribeConfigsResourceResult:
-    row = config.row
-    effect = "" if row.has_effect else " Accepted without an effect here."
+def _shown(config: DescribedConfig) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=row.name,
+        name=config.name,
         value=config.value,
-        read_only=row.is_read_only,
+        read_only=config.is_read_only,
         config_source=config.source,
         synonyms=[DescribeConfigsSynonym(*synonym) for synonym in config.synonyms],
-        config_type=row.type,
-        documentation=row.meaning + effect,
+        config_type=config.type,
+        documentation=config.documentation,
     )
 
 
 def _describe_broker(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """This broker's configs; none for the empty name, which means what was set for all brokers while they run."""
-    if not name:
-        return []
+    """This broker's configs; of the empty name what was set for all brokers while they run."""
+    if name == FOR_ALL:
+        return [_shown(config) for config in broker.configs.describe_all()]
     _check_me(broker, name, " or empty string")
     options, store = broker.options, broker.store
     facts = {
+        "advertised.listeners": ",".join(_listener(at.host, at.port) for at in store.nodes.me.endpoints),
         "broker.id": str(store.nodes.me.id),
+        **({"broker.rack": store.nodes.me.rack} if store.nodes.me.rack else {}),
         "default.replication.factor": str(REPLICATION_FACTOR),
-        "listeners": f"PLAINTEXT://{options.host}:{store.nodes.me.port}",
-        "log.cleanup.policy": "delete",
-        "log.dirs": str(store.link.address),
-        "min.insync.replicas": "1",
+        "listeners": _listener(options.host, options.port),
+        "log.dirs": store.address,
         "node.id": str(store.nodes.me.id),
+        "offsets.retention.minutes": minutes(broker.configs.groups.offsets_retention_ms),
     }
-    return [_of_broker(config) for config in describe_broker(options, facts)]
+    return [_shown(config) for config in broker.configs.describe(facts)]
 
 
-def _of_broker(config: BrokerConfigValue) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if config.source is ConfigSource.STATIC_BROKER_CONFIG:
-        synonyms.append(DescribeConfigsSynonym(config.name, config.value, config.source))
-    if config.default is not None:
-        synonyms.append(DescribeConfigsSynonym(config.name, config.default, ConfigSource.DEFAULT_CONFIG))
-    return DescribeConfigsResourceResult(
-        name=config.name,
-        value=config.value,
-        read_only=True,
-        config_source=config.source,
-        synonyms=synonyms,
-        config_type=config.type,
-        documentation=config.documentation,
-    )
+def _listener(host: str, port: int) -> str:
+    return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
 
 
 def _logger(broker: Broker, name: str) -> DescribeConfigsResourceResult:

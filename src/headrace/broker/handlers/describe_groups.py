@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.broker import authorized
-from headrace.broker.dispatch import Call
-from headrace.groups.describe import describe
+from headrace.broker.authorized import NOT_ASKED
+from headrace.broker.call import Call
+from headrace.groups.classic.describe import describe
+from headrace.security.acls import Operation, ResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_groups import (
     DescribedGroup,
@@ -15,18 +16,18 @@ from headrace.wire.messages.describe_groups import (
 
 
 async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = authorized.GROUP if request.include_authorized_operations else authorized.NOT_ASKED
-    return DescribeGroupsResponse(groups=[await _describe(call, group_id, operations) for group_id in request.groups])
+    asked = request.include_authorized_operations
+    return DescribeGroupsResponse(groups=[await _describe(call, group_id, asked) for group_id in request.groups])
 
 
-async def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
+async def _describe(call: Call, group_id: str, asks_operations: bool) -> DescribedGroup:
     if not group_id:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     try:
-        live = await call.broker.coordinator.find(group_id)
+        group = (await call.group(Operation.DESCRIBE, group_id)).state
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, group_id=group_id)
-    seen = describe(live.group, group_id, call.version)
+    seen = describe(group, group_id, call.version)
     return DescribedGroup(
         error_code=seen.error,
         error_message=f"Group {group_id} not found." if seen.error else None,
@@ -38,5 +39,5 @@ async def _describe(call: Call, group_id: str, operations: int) -> DescribedGrou
             DescribedGroupMember(m.member_id, m.instance_id, m.client_id, m.client_host, m.metadata, m.assignment)
             for m in seen.members
         ],
-        authorized_operations=operations,
+        authorized_operations=call.operations(ResourceType.GROUP, group_id) if asks_operations else NOT_ASKED,
     )

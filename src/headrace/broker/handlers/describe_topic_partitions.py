@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.broker import authorized
-from headrace.broker.administration import look_again
-from headrace.broker.broker import Broker
-from headrace.broker.dispatch import Call
-from headrace.broker.topic_names import check_topic_name
-from headrace.store.catalogue import Topic
+from headrace.broker.call import Call
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.broker.topics.names import check_topic_name, is_internal
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.cluster.catalogue import Topic
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_topic_partitions import (
     CursorResult,
@@ -22,14 +21,16 @@ _PAGE_MAX = 2_000
 
 
 async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    broker = call.broker
-    await look_again(broker)
+    await call.broker.store.takeovers.settle()
+    await call.look_again()
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     start = (cursor.topic_name, cursor.partition_index) if cursor else ("", 0)
     if cursor and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
         return _refused(asked)
-    names = sorted(name for name in asked or broker.store.catalogue.by_name if name >= start[0])
+    names = sorted(
+        name for name in asked or {topic.name for topic in call.topics(Operation.DESCRIBE)} if name >= start[0]
+    )
     left = max(min(_PAGE_MAX, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -38,12 +39,19 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
             response.next_cursor = CursorResult(name, first)
             break
         try:
-            topic = await _find(broker, name)
+            topic = await _find(call, name)
         except KafkaError as error:
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name))
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=error.code,
+                    name=name,
+                    is_internal=is_internal(name) and not isinstance(error, NotAuthorized),
+                    topic_authorized_operations=call.operations(ResourceType.TOPIC, name),
+                )
+            )
             continue
         until = min(first + left, topic.partitions)
-        response.topics.append(_describe(broker, topic, range(first, until)))
+        response.topics.append(_describe(call, topic, range(first, until)))
         left -= max(until - first, 0)
         if until < topic.partitions:
             response.next_cursor = CursorResult(name, until)
@@ -51,27 +59,31 @@ async def handle(call: Call, request: DescribeTopicPartitionsRequest) -> Describ
     return response
 
 
-async def _find(broker: Broker, name: str) -> Topic:
+async def _find(call: Call, name: str) -> Topic:
+    call.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
     check_topic_name(name)
-    topic = await broker.store.catalogue.find(name)
+    topic = await call.find_topic(Operation.DESCRIBE, name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic
 
 
-def _describe(broker: Broker, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
+def _describe(call: Call, topic: Topic, numbers: range) -> DescribeTopicPartitionsResponseTopic:
     described = DescribeTopicPartitionsResponseTopic(
-        name=topic.name, topic_id=topic.uuid, topic_authorized_operations=authorized.TOPIC
+        name=topic.name,
+        topic_id=topic.uuid,
+        is_internal=is_internal(topic.name),
+        topic_authorized_operations=call.operations(ResourceType.TOPIC, topic.name),
     )
     for number in numbers:
-        leader = broker.store.nodes.leader(topic.uuid, number).id
+        replicas = [node.id for node in call.broker.store.nodes.replicas(topic, number)]
         described.partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=number,
-                leader_id=leader,
+                leader_id=replicas[0],
                 leader_epoch=topic.epochs.get(number, 0),
-                replica_nodes=[leader],
-                isr_nodes=[leader],
+                replica_nodes=replicas,
+                isr_nodes=replicas,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )

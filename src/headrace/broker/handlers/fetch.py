@@ -3,7 +3,7 @@
 A pass over the wanted partitions takes what the tail cache has and reads the rest from Redis, within the request's
 limits. If it yields too little, the request waits for appends; an append through this node wakes it at once.
 
-Records that left Redis are read in the background (`store/cold_reads.py`): a pass takes what is there by now, and what
+Records that left Redis are read in the background (`store/cold/reads.py`): a pass takes what is there by now, and what
 is not does not hold up the partitions that have records. The next fetch finds it.
 """
 
@@ -12,17 +12,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from headrace.broker.dispatch import Call
-from headrace.broker.fetch_sessions import NO_SESSION, Session, Wanted, wanted_by
-from headrace.broker.flow import Turns
-from headrace.broker.leader_epochs import check_leader_epoch
-from headrace.store.cold_reads import Reading
-from headrace.store.entries import Taken
-from headrace.store.partitions import AnyPartition
+from headrace.broker.call import Call
+from headrace.broker.fetch_isolation import isolated
+from headrace.broker.fetch_sessions import INITIAL_EPOCH, NO_SESSION, Session, Wanted, wanted_by
+from headrace.broker.network.flow import Turns
+from headrace.broker.topics.leader_epochs import check_leader_epoch
+from headrace.security.acls import Operation, ResourceType
+from headrace.security.quotas import CONSUMER
+from headrace.store.cold.reads import Reading
+from headrace.store.partition import origin
+from headrace.store.partition.base import Partition
+from headrace.store.partition.entries import Batches, before
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 
 _IDS_SINCE = 13
+_READ_COMMITTED = 1
 _SESSIONS_SINCE = 7
 _COLD_AT_ONCE = 16
 """Partitions of one request whose cold records are read at a time; the others have their turn in later ones."""
@@ -33,11 +44,16 @@ Result = tuple[Wanted, PartitionData, int]
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:
     session: Session | None = None
+    must_pause = call.must_pause(CONSUMER)
+    if must_pause and request.session_epoch <= INITIAL_EPOCH:
+        return FetchResponse()
     if call.version >= _SESSIONS_SINCE:
         try:
-            session = call.broker.fetch_sessions.open(request)
+            session = call.broker.fetch_sessions.open(call.caller, request)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
+    if must_pause:
+        return FetchResponse(session_id=session.id if session else NO_SESSION)
     wanted = list(session.wanted.values() if session else wanted_by(request))
     fetch = _Fetch(call, request, wanted)
     results = await fetch.until_enough()
@@ -66,16 +82,20 @@ class _Fetch:
     """One request on its way: passes over its partitions until there is enough, or the time is over."""
 
     def __init__(self, call: Call, request: FetchRequest, wanted: list[Wanted]) -> None:
+        self._call = call
         self._broker = call.broker
         self._room = call.connection.answer_room
         self._wanted = wanted
         self._by_id = call.version >= _IDS_SINCE
         self._min_bytes = request.min_bytes
         self._max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
+        self._committed = request.isolation_level == _READ_COMMITTED
         self._deadline = asyncio.get_running_loop().time() + max(request.max_wait_ms, 0) / 1000
-        self._partitions: dict[int, AnyPartition] = {}
-        self._seen_bytes: dict[AnyPartition, int] = {}
+        self._partitions: dict[int, Partition] = {}
+        self._seen_bytes: dict[Partition, int] = {}
         """How much had been appended to each partition when this pass looked at it."""
+        self._seen_stable: dict[Partition, int] = {}
+        """How far each was stable then."""
         self._readings: list[Reading] = []
         """Cold records that this pass found to be under way."""
 
@@ -91,12 +111,13 @@ class _Fetch:
 
     async def _pass(self) -> list[Result]:
         """Reads each partition once: from memory where that is possible, the rest from Redis side by side."""
-        most = left = min(self._max_bytes, self._room.left_bytes)
         results: list[Result | None] = []
         uncached: list[int] = []
         turns = Turns()
         refusals = await self._open_all(turns)
+        most = left = min(self._max_bytes, self._room.left_bytes)  # others may have taken of it meanwhile
         self._seen_bytes.clear()
+        self._seen_stable.clear()
         self._readings.clear()
         for place, wanted in enumerate(self._wanted):
             if turns.is_over():
@@ -106,26 +127,29 @@ class _Fetch:
                     raise refusals[place]
                 partition = await self._check(place, wanted)
                 limit = min(left, wanted.max_bytes)
-                taken: Taken | None
+                taken: Batches | None
                 if partition.is_cold(wanted.fetch_offset):
                     taken = self._take_cold(partition, wanted, limit, left == most)
                 else:
-                    self._seen_bytes.setdefault(partition, partition.index.size_bytes)
-                    taken = partition.read_cached(wanted.fetch_offset, limit, left == most)
+                    self._seen_bytes.setdefault(partition, partition.readable_bytes)
+                    self._seen_stable.setdefault(partition, partition.stable_end)
+                    taken = self._read_cached(partition, wanted, limit, left == most)
             except KafkaError as error:
                 results.append((wanted, _refused(wanted, error.code), 0))
                 continue
             if taken is None:
+                self._broker.cache_misses += 1
                 uncached.append(place)
                 results.append(None)
             else:
+                self._broker.cache_hits += 1
                 left -= taken.size_bytes
-                results.append((wanted, _found(wanted, partition, taken), taken.size_bytes))
+                results.append(self._result(wanted, partition, taken))
         if uncached:
             await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
 
-    def _take_cold(self, partition: AnyPartition, wanted: Wanted, limit: int, first: bool) -> Taken:
+    def _take_cold(self, partition: Partition, wanted: Wanted, limit: int, first: bool) -> Batches:
         """What is there of cold records; what is not is under way after this."""
         cold_reads = self._broker.store.cold_reads
         reading = cold_reads.find(partition, wanted.fetch_offset)
@@ -135,7 +159,7 @@ class _Fetch:
             return cold_reads.take(partition, reading, limit, first)
         if reading is not None:
             self._readings.append(reading)
-        return Taken([], 0)
+        return Batches([], 0)
 
     async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Result | None]) -> None:
         """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it."""
@@ -145,7 +169,7 @@ class _Fetch:
         for place in places:
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:
-                results[place] = (wanted, _found(wanted, partition, Taken([], 0)), 0)
+                results[place] = self._result(wanted, partition, Batches([], 0))
                 continue
             reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
             cost = max(entry_bytes, min(left, wanted.max_bytes))
@@ -159,7 +183,7 @@ class _Fetch:
             self._room.give(held_bytes)
 
     async def _gather(
-        self, reads: list[tuple[int, Coroutine[None, None, Taken]]], results: list[Result | None]
+        self, reads: list[tuple[int, Coroutine[None, None, Batches]]], results: list[Result | None]
     ) -> None:
         taken = await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
         for (place, _), found in zip(reads, taken, strict=True):
@@ -169,20 +193,47 @@ class _Fetch:
             elif isinstance(found, BaseException):
                 raise found
             else:
-                results[place] = (wanted, _found(wanted, partition, found), found.size_bytes)
+                results[place] = self._result(wanted, partition, found)
+
+    def _read_cached(self, partition: Partition, wanted: Wanted, limit: int, first: bool) -> Batches | None:
+        if wanted.fetch_offset >= (partition.stable_end if self._committed else partition.high_watermark):
+            return Batches([], 0)
+        return partition.read_cached(wanted.fetch_offset, limit, first)
+
+    def _result(self, wanted: Wanted, partition: Partition, taken: Batches) -> Result:
+        """What a partition answers: nothing beyond the high watermark, to a reader of what is committed nothing beyond
+        the last stable offset."""
+        aborted: list[AbortedTransaction] | None = None
+        high_watermark = partition.high_watermark
+        if self._committed:
+            taken, aborted = isolated(partition, wanted.fetch_offset, taken)
+        elif high_watermark < partition.end:
+            taken = before(taken, high_watermark)
+        data = PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.stable_end,
+            log_start_offset=partition.log_start,
+            aborted_transactions=aborted,
+            records=taken.chunks,
+        )
+        partition.bytes_out += taken.size_bytes
+        return wanted, data, taken.size_bytes
 
     async def _open_all(self, turns: Turns) -> dict[int, KafkaError]:
         """Finds the partitions; those of which the store has to be asked are asked for side by side."""
         refusals: dict[int, KafkaError] = {}
-        stale: dict[int, AnyPartition] = {}
+        stale: dict[int, Partition] = {}
         for place, wanted in enumerate(self._wanted):
             if turns.is_over():
                 await asyncio.sleep(0)
             try:
                 partition = self._partitions.get(place)
-                if partition is None or partition.is_gone:
-                    topic = await self._broker.find_topic(wanted.topic, wanted.topic_id, by_id=self._by_id)
-                    partition = self._partitions[place] = await self._broker.led_partition(topic, wanted.partition)
+                if partition is not None:  # it waited: what it may read can be less by now
+                    self._call.check(Operation.READ, ResourceType.TOPIC, partition.topic.name)
+                if partition is None or partition.is_gone or not origin.leads(partition):
+                    topic = await self._call.topic(Operation.READ, wanted.topic, wanted.topic_id, by_id=self._by_id)
+                    partition = self._partitions[place] = await self._call.led_partition(topic, wanted.partition)
                 if partition.is_stale or wanted.fetch_offset > partition.end:
                     stale[place] = partition
             except KafkaError as error:
@@ -195,7 +246,7 @@ class _Fetch:
                 raise outcome
         return refusals
 
-    async def _check(self, place: int, wanted: Wanted) -> AnyPartition:
+    async def _check(self, place: int, wanted: Wanted) -> Partition:
         """The partition, sure of its end, and an offset that lies within it."""
         partition = self._partitions[place]
         if not partition.is_confirmed:
@@ -214,9 +265,13 @@ class _Fetch:
             if not woken.done():
                 woken.set_result(None)
 
-        def look(partition: AnyPartition) -> None:
+        def look(partition: Partition) -> None:
             nonlocal missing_bytes
-            size_bytes = partition.index.size_bytes
+            if self._committed and partition.stable_end == self._seen_stable.get(partition):
+                size_bytes = seen[partition]  # what was appended cannot be read yet
+            else:
+                size_bytes = partition.readable_bytes
+                self._seen_stable[partition] = partition.stable_end
             missing_bytes -= size_bytes - seen[partition]
             seen[partition] = size_bytes
             if partition.is_gone or not partition.is_confirmed or missing_bytes <= 0:
@@ -245,16 +300,6 @@ class _Fetch:
                 partition.unwatch(look)
             for reading in self._readings:
                 reading.unwatch(wake)
-
-
-def _found(wanted: Wanted, partition: AnyPartition, taken: Taken) -> PartitionData:
-    return PartitionData(
-        partition_index=wanted.partition,
-        high_watermark=partition.end,
-        last_stable_offset=partition.end,
-        log_start_offset=partition.log_start,
-        records=taken.chunks,
-    )
 
 
 def _refused(wanted: Wanted, code: ErrorCode) -> PartitionData:

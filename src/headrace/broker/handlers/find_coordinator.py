@@ -1,19 +1,18 @@
-"""FindCoordinator: which node looks after a group.
-
-A transactional id has a coordinator too, although there are no transactions: it refuses the producer for good at
-InitProducerId. A refusal already here would make some clients look for a coordinator again and again.
-"""
+"""FindCoordinator: which node looks after a group, or a transactional id."""
 
 from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.dispatch import Call
-from headrace.broker.flow import Turns
+from headrace.broker.call import Call
+from headrace.broker.network.flow import Turns
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.security.acls import Operation, ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP, _TRANSACTION = 0, 1
+_KINDS = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _MANY_SINCE = 4
 
 
@@ -40,9 +39,15 @@ def _find(call: Call, key: str, key_type: int) -> Coordinator:
     if key_type not in (_GROUP, _TRANSACTION):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} do not exist here.")
     if not key and key_type == _GROUP:
-        return _refused(key, ErrorCode.INVALID_GROUP_ID, "A group id is not empty.")
-    node = call.broker.store.nodes.owner(key.encode())
-    return Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
+        return _refused(key, ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
+    try:
+        call.check(Operation.DESCRIBE, _KINDS[key_type], key)
+    except NotAuthorized as error:
+        return _refused(key, error.code, error.message or "")
+    node = call.owner_of(key)
+    if (at := call.endpoint(node)) is None:
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not reachable on this listener.")
+    return Coordinator(key=key, node_id=node.id, host=at.host, port=at.port)
 
 
 def _refused(key: str, code: ErrorCode, message: str) -> Coordinator:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.answers import HeartbeatAnswer
-from headrace.groups.events import Heartbeat
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.groups.classic.answers import HeartbeatAnswer
+from headrace.groups.classic.events import Heartbeat
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -23,5 +22,5 @@ async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
         generation=request.generation_id,
         instance_id=request.group_instance_id,
     )
-    answer = cast("HeartbeatAnswer", await call.broker.coordinator.ask(beat))
+    answer = await call.ask_group(Operation.READ, beat, HeartbeatAnswer)
     return HeartbeatResponse(error_code=answer.error)

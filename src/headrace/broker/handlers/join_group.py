@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.answers import JoinAnswer
-from headrace.groups.events import Join
-from headrace.groups.state import Protocol
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.groups.classic.answers import JoinAnswer
+from headrace.groups.classic.events import Join
+from headrace.groups.classic.state import Protocol
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -29,7 +28,7 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         protocol_type=request.protocol_type,
         protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
     )
-    answer = cast("JoinAnswer", await call.broker.coordinator.ask(join))
+    answer = await call.ask_group(Operation.READ, join, JoinAnswer)
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.answers import LEAVE_ROWS_FROM, LeaveAnswer
-from headrace.groups.events import Leave, LeavingMember
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.groups.classic.answers import LEAVE_ROWS_FROM, LeaveAnswer
+from headrace.groups.classic.events import Leave, LeavingMember
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -20,7 +19,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     else:
         members = (LeavingMember(request.member_id),)
     leave = Leave(token=new_token(), group_id=request.group_id, version=call.version, members=members)
-    answer = cast("LeaveAnswer", await call.broker.coordinator.ask(leave))
+    answer = await call.ask_group(Operation.READ, leave, LeaveAnswer)
     return LeaveGroupResponse(
         error_code=answer.error,
         members=[MemberResponse(row.member_id, row.instance_id, row.error) for row in answer.members],

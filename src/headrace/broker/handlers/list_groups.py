@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.broker.dispatch import Call
-from headrace.groups.describe import is_listed, listed
+from headrace.broker.call import Call
+from headrace.groups.classic.describe import is_listed, listed
+from headrace.security.acls import Operation
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def handle(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
-        groups = [live.group for live in await call.broker.coordinator.all() if live.group is not None]
+        groups = await call.groups(Operation.DESCRIBE)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     rows = [listed(group) for group in groups if is_listed(group, request.states_filter, request.types_filter)]

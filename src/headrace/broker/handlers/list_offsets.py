@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from headrace.broker.broker import Broker
-from headrace.broker.dispatch import Call
-from headrace.broker.flow import Turns
-from headrace.broker.leader_epochs import check_leader_epoch
-from headrace.store.catalogue import Topic
-from headrace.store.partitions import AnyPartition
+from headrace.broker.call import Call
+from headrace.broker.network.flow import Turns
+from headrace.broker.topics.leader_epochs import check_leader_epoch
+from headrace.security.acls import Operation
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.partition.base import Partition
+from headrace.store.unpacking import one_at_a_time
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -18,40 +20,52 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from headrace.wire.schema import ZERO_UUID
+from headrace.wire.special_times import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """Versions that know a special value; in older ones it is a time like any other, and before all records."""
 
 _AT_ONCE = 32
+_READ_COMMITTED = 1
 
 
 async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    one_at_a_time()  # however many partitions are searched at once, others wait behind one batch of them
     response = ListOffsetsResponse()
     turns = Turns()
     for asked in request.topics:
         answers = ListOffsetsTopicResponse(name=asked.name)
         response.topics.append(answers)
+        committed = request.isolation_level == _READ_COMMITTED
         for at in range(0, len(asked.partitions), _AT_ONCE):
             some = asked.partitions[at : at + _AT_ONCE]
             if all(partition.timestamp in (LATEST, EARLIEST) for partition in some):
                 for partition in some:
                     if turns.is_over():
                         await asyncio.sleep(0)
-                    answers.partitions.append(await _answer(call, asked.name, partition))
+                    answers.partitions.append(await _answer(call, asked.name, partition, committed))
             else:  # a look-up may have to wait for the lake
-                answers.partitions += await asyncio.gather(*(_answer(call, asked.name, p) for p in some))
+                answers.partitions += await asyncio.gather(*(_answer(call, asked.name, p, committed) for p in some))
     return response
 
 
-async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed: bool) -> ListOffsetsPartitionResponse:
     try:
-        topic = await call.broker.find_topic(name, ZERO_UUID, by_id=False)
-        partition = await call.broker.led_partition(topic, asked.partition_index)
+        topic = await call.topic(Operation.DESCRIBE, name)
+        partition = await call.led_partition(topic, asked.partition_index)
         await partition.confirm()
+        await partition.copies.settle()
         check_leader_epoch(partition, asked.current_leader_epoch)
         offset, timestamp = await _find(call.broker, topic, partition, asked.timestamp, call.version)
+        bound = partition.stable_end if committed else partition.high_watermark
+        offset, timestamp = _before(bound, asked.timestamp, offset, timestamp)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index, error_code=error.code, offset=-1, timestamp=-1
@@ -64,12 +78,20 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition) -> ListOff
     )
 
 
-async def _find(broker: Broker, topic: Topic, partition: AnyPartition, timestamp: int, version: int) -> tuple[int, int]:
+def _before(bound: int, asked: int, offset: int, timestamp: int) -> tuple[int, int]:
+    """What was found, if it is to be read yet: nothing beyond the high watermark, or the last stable offset."""
+    if asked == LATEST:
+        return min(offset, bound), timestamp
+    is_record = asked >= 0 or asked == MAX_TIMESTAMP
+    return (-1, -1) if is_record and offset >= bound else (offset, timestamp)
+
+
+async def _find(broker: Broker, topic: Topic, partition: Partition, timestamp: int, version: int) -> tuple[int, int]:
     """Offset and timestamp; (-1, -1) where there is no such record."""
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(timestamp, 0):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Timestamp {timestamp} has no meaning in version {version}.")
     if timestamp == LATEST:
-        return partition.end, -1
+        return partition.high_watermark, -1
     if timestamp == EARLIEST:
         return await partition.find_earliest(), -1
     if timestamp == EARLIEST_LOCAL:
@@ -81,7 +103,7 @@ async def _find(broker: Broker, topic: Topic, partition: AnyPartition, timestamp
     return await partition.find_time(timestamp) or (-1, -1)
 
 
-async def _find_tiered(broker: Broker, topic: Topic, partition: AnyPartition, timestamp: int) -> int:
+async def _find_tiered(broker: Broker, topic: Topic, partition: Partition, timestamp: int) -> int:
     """The last offset that the lake holds, or the first one behind it; -1 where there is none."""
     if not broker.policy(topic).is_tiered:
         return -1

@@ -6,12 +6,15 @@ reach the group; the group's refusal goes before a partition's metadata that is 
 
 from __future__ import annotations
 
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.events import CommitCheck
-from headrace.store.catalogue import Topic
-from headrace.store.errors import StoreError
-from headrace.store.groups import Committed, Place
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.groups.classic.answers import CommitAnswer
+from headrace.groups.classic.events import Commit
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.cluster.groups import Committed
+from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -20,13 +23,18 @@ from headrace.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from headrace.wire.topic_partition import TopicPartition
 
 _IDS_SINCE = 10
 
 
 async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     response = OffsetCommitResponse()
-    offsets: dict[Place, Committed] = {}
+    try:
+        call.check(Operation.READ, ResourceType.GROUP, request.group_id)
+    except NotAuthorized as denied:
+        return _refused(request, denied.code)
+    offsets: dict[TopicPartition, Committed] = {}
     known: list[OffsetCommitResponsePartition] = []
     for asked in request.topics:
         answers = OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=[])
@@ -43,26 +51,41 @@ async def handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             if not answer.error_code:
                 offsets[topic.name, partition.partition_index] = _committed(call, topic, partition)
     if known:
-        error = await call.broker.coordinator.commit(_commit_check(call, request), offsets)
+        error = (await call.ask_group(Operation.READ, _commit(call, request, offsets), CommitAnswer)).error
         for answer in known:
             answer.error_code = error or answer.error_code
     return response
 
 
-def _commit_check(call: Call, request: OffsetCommitRequest) -> CommitCheck:
-    return CommitCheck(
+def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """All partitions with one error: there is no other room for it."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic.topic_id,
+                topic.name,
+                [OffsetCommitResponsePartition(row.partition_index, code) for row in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _commit(call: Call, request: OffsetCommitRequest, offsets: dict[TopicPartition, Committed]) -> Commit:
+    return Commit(
         token=new_token(),
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,
         generation=request.generation_id_or_member_epoch,
         instance_id=request.group_instance_id,
+        offsets=offsets,
     )
 
 
 async def _topic(call: Call, name: str, topic_id: bytes) -> tuple[Topic | None, ErrorCode]:
     try:
-        return await call.broker.find_topic(name, topic_id, by_id=call.version >= _IDS_SINCE), ErrorCode.NONE
+        return await call.topic(Operation.READ, name, topic_id, by_id=call.version >= _IDS_SINCE), ErrorCode.NONE
     except StoreError:
         return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
     except KafkaError as error:
@@ -80,6 +103,6 @@ def _committed(call: Call, topic: Topic, asked: OffsetCommitRequestPartition) ->
         asked.committed_offset,
         asked.committed_leader_epoch,
         asked.committed_metadata or "",
-        call.broker.coordinator.now_ms(),
+        call.commit_time_ms(),
         topic.id,
     )

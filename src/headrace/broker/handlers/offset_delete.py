@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.events import OffsetDeleteCheck
-from headrace.store.catalogue import Topic
-from headrace.store.errors import StoreError
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.groups.classic.answers import OffsetDeleteAnswer
+from headrace.groups.classic.events import OffsetDelete
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -17,21 +20,27 @@ from headrace.wire.messages.offset_delete import (
 
 
 async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics]
-    check = OffsetDeleteCheck(
-        token=new_token(), group_id=request.group_id, version=call.version, topics=frozenset(name for name, _ in asked)
-    )
     try:
-        topics = {name: await call.broker.store.catalogue.find(name) for name, _ in asked}
+        call.check(Operation.DELETE, ResourceType.GROUP, request.group_id)
+    except NotAuthorized as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    denied = {t.name for t in request.topics if not call.may(Operation.READ, ResourceType.TOPIC, t.name)}
+    asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics]
+    places = frozenset((name, number) for name, numbers in asked for number in numbers if name not in denied)
+    delete = OffsetDelete(token=new_token(), group_id=request.group_id, version=call.version, places=places)
+    try:
+        found = {name: await call.find_topic(Operation.READ, name) for name, _ in asked if name not in denied}
     except StoreError:
         return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    places = [(name, number) for name, numbers in asked for number in numbers]
-    answer = await call.broker.coordinator.delete_offsets(check, places)
+    answer = await call.ask_group(Operation.DELETE, delete, OffsetDeleteAnswer)
     if answer.error:
         return OffsetDeleteResponse(error_code=answer.error)
     response = OffsetDeleteResponse()
     for name, numbers in asked:
-        codes = [_code(topics[name], number, name in answer.subscribed) for number in numbers]
+        if name in denied:
+            codes = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(numbers)
+        else:
+            codes = [_code(found[name], number, name in answer.subscribed) for number in numbers]
         rows = [OffsetDeleteResponsePartition(number, code) for number, code in zip(numbers, codes, strict=True)]
         response.topics.append(OffsetDeleteResponseTopic(name, rows))
     return response

@@ -1,5 +1,8 @@
 """OffsetFetch: where a group committed. -1 where it did not, and for a group that does not exist; neither is an error.
 
+A partition that a topic does not have is one. A topic that does not exist is none where it is named, as in Kafka: it
+was deleted, and Java's consumers would end with the error.
+
 Versions up to 7 ask for one group, later ones for several; from 10 on topics are named by id.
 """
 
@@ -8,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headrace.broker.dispatch import Call
-from headrace.broker.live_group import LiveGroup
-from headrace.store.catalogue import Topic
-from headrace.store.errors import StoreError
-from headrace.store.groups import Committed
+from headrace.broker.call import Call
+from headrace.broker.owned.thing import Thing
+from headrace.broker.rights.asking import NotAuthorized
+from headrace.groups.classic import Group
+from headrace.security.acls import Operation
+from headrace.store.cluster.groups import Committed, PendingOffset
+from headrace.store.cluster.identity import from_kafka_uuid
+from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -39,15 +45,20 @@ class _Found(NamedTuple):
     name: str
     topic_id: bytes
     partitions: list[OffsetFetchResponsePartitions]
+    known_as: str
+    """Its name, whatever it was asked for by."""
 
 
 async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _MANY_SINCE:
-        return OffsetFetchResponse(groups=[await _group(call, asked) for asked in request.groups])
+        return OffsetFetchResponse(
+            groups=[await _group(call, asked, stable=request.require_stable) for asked in request.groups]
+        )
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
-    found = await _group(call, OffsetFetchRequestGroup(group_id=request.group_id, topics=topics))
+    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    found = await _group(call, asked, stable=request.require_stable)
     if found.error_code and call.version < _GROUP_ERROR_SINCE:
         found.topics = _refused(topics or [], found.error_code)
     return OffsetFetchResponse(error_code=found.error_code, topics=[_old_form(topic) for topic in found.topics])
@@ -69,11 +80,15 @@ def _old_form(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(name=topic.name, partitions=rows)
 
 
-async def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+async def _group(call: Call, asked: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
     try:
-        live = await call.broker.coordinator.find(asked.group_id)
+        group = await call.group(Operation.DESCRIBE, asked.group_id)
         topics = asked.topics
-        found = _all(call, live) if topics is None else [await _topic(call, live, topic) for topic in topics]
+        found = _all(call, group) if topics is None else [await _topic(call, group, topic) for topic in topics]
+        if stable:
+            _hold_back(group, found := list(found))
+    except NotAuthorized as error:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
     except StoreError:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
@@ -82,34 +97,46 @@ async def _group(call: Call, asked: OffsetFetchRequestGroup) -> OffsetFetchRespo
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)
 
 
-def _all(call: Call, live: LiveGroup) -> Iterable[_Found]:
+def _all(call: Call, group: Thing[Group]) -> Iterable[_Found]:
     """Everything that the group committed, in topics that still are."""
     found: dict[str, _Found] = {}
-    for name, number in sorted(live.offsets):
-        committed = call.broker.coordinator.valid_offset(live, (name, number))
+    for name, number in sorted(row for row in group.rows if not isinstance(row, PendingOffset)):
+        committed = call.committed(Operation.DESCRIBE, group, (name, number))
         if committed is not None:
-            uuid = call.broker.store.catalogue.by_name[name].uuid
-            found.setdefault(name, _Found(name, uuid, [])).partitions.append(_row(number, committed))
+            uuid = from_kafka_uuid(committed.topic_id)
+            found.setdefault(name, _Found(name, uuid, [], name)).partitions.append(_row(number, committed))
     return found.values()
 
 
-async def _topic(call: Call, live: LiveGroup, asked: OffsetFetchRequestTopics) -> _Found:
+async def _topic(call: Call, group: Thing[Group], asked: OffsetFetchRequestTopics) -> _Found:
     by_id = call.version >= _IDS_SINCE
-    topic: Topic | None = None
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    rows: list[OffsetFetchResponsePartitions]
     try:
-        topic = await call.broker.find_topic(asked.name, asked.topic_id, by_id=by_id)
-    except StoreError:
-        raise
-    except KafkaError as error:
-        missing = error.code
+        topic = await call.find_topic(Operation.DESCRIBE, asked.name, asked.topic_id, by_id=by_id)
+    except NotAuthorized as error:
+        rows = [_row(number, _NONE, error.code) for number in asked.partition_indexes]
+        return _Found(asked.name, asked.topic_id if by_id else ZERO_UUID, rows, asked.name)
     rows = []
     for number in asked.partition_indexes:
-        if topic is None or not 0 <= number < topic.partitions:
-            rows.append(_row(number, _NONE, missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        if topic is None:
+            rows.append(_row(number, _NONE, ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.NONE))
+        elif not 0 <= number < topic.partitions:
+            rows.append(_row(number, _NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
-            rows.append(_row(number, call.broker.coordinator.valid_offset(live, (topic.name, number)) or _NONE))
-    return _Found(asked.name, asked.topic_id if by_id else ZERO_UUID, rows)
+            rows.append(_row(number, call.committed(Operation.DESCRIBE, group, (topic.name, number)) or _NONE))
+    return _Found(asked.name, asked.topic_id if by_id else ZERO_UUID, rows, topic.name if topic else asked.name)
+
+
+def _hold_back(group: Thing[Group], found: list[_Found]) -> None:
+    """Partitions with an offset that is pending in a transaction are not answered yet: the client asks again."""
+    pending = {(row.topic, row.partition) for row in group.rows if isinstance(row, PendingOffset)}
+    for topic in found if pending else ():
+        topic.partitions[:] = [
+            _row(row.partition_index, _NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (topic.known_as, row.partition_index) in pending and not row.error_code
+            else row
+            for row in topic.partitions
+        ]
 
 
 def _row(number: int, committed: Committed, error: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponsePartitions:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace.broker.dispatch import Call
-from headrace.broker.flow import Turns
-from headrace.broker.leader_epochs import check_leader_epoch
+from headrace.broker.call import Call
+from headrace.broker.network.flow import Turns
+from headrace.broker.topics.leader_epochs import check_leader_epoch
+from headrace.security.acls import Operation
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,7 +16,6 @@ from headrace.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from headrace.wire.schema import ZERO_UUID
 
 
 async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
@@ -33,8 +33,8 @@ async def handle(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForL
 
 async def _answer(call: Call, name: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        topic = await call.broker.find_topic(name, ZERO_UUID, by_id=False)
-        partition = await call.broker.led_partition(topic, asked.partition)
+        topic = await call.topic(Operation.DESCRIBE, name)
+        partition = await call.led_partition(topic, asked.partition)
         await partition.confirm_end()
         check_leader_epoch(partition, asked.current_leader_epoch)
     except KafkaError as error:

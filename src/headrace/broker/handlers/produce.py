@@ -1,41 +1,54 @@
 """Produce: batches into the log.
 
 The request's bytes are checked and handed to the partitions' writers as they are; the records inside are not looked
-at, except on a compacted topic, where each needs a key, and in the format `stream`, where each becomes an entry. Each
-partition gets its own answer.
+at, except on a compacted topic, where each needs a key, in the format `stream`, where each becomes an entry, and for
+their times where the header cannot be right. Each partition gets its own answer.
+
+Looking inside a batch can take a while (`store/unpacking.py`). It keeps its place: a connection's batches go into the
+partitions' queues in the order in which they were sent, so those behind it wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
 
 from headrace.broker.broker import Broker
-from headrace.broker.dispatch import Call, CloseConnection
-from headrace.broker.flow import Turns
-from headrace.broker.recompression import recompress
-from headrace.broker.topic_configs import TopicPolicy
-from headrace.store.catalogue import Topic
-from headrace.store.partitions import AnyPartition
-from headrace.store.writer import Appended
-from headrace.wire.batch import BatchError, BatchHeader, check_produced, read_header, stamp_append_time
+from headrace.broker.call import Call
+from headrace.broker.dispatch import CloseConnection
+from headrace.broker.network.flow import Turns
+from headrace.broker.produce.recompression import recompress
+from headrace.broker.produce.record_checks import RECORD_ERRORS_MOST, check_keys
+from headrace.broker.produce.record_times import check_record_times, have_good_times
+from headrace.broker.produce.transactional import Transaction, begin, verification_of
+from headrace.broker.topics.names import check_not_internal
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.partition.appending import Appended
+from headrace.store.partition.base import Partition
+from headrace.store.topic_configs.policy import TopicPolicy
+from headrace.wire.batch import BatchHeader, check_produced, read_header, stamp_append_time, unpacked_limit
+from headrace.wire.batch_errors import BatchError, RecordError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from headrace.wire.records import check_records
 
 _IDS_SINCE = 13
 _ZSTD_SINCE = 7
 _NO_TIME = -1
-_TRANSACTIONS = "Transactions are not supported by this broker; remove transactional.id."
+_ALL = -1
+"""acks of a producer that wants its batches on replicas, too."""
 
 _NO_REFUSAL = KafkaError(ErrorCode.NONE)
 
-Waiting = tuple[PartitionProduceResponse, AnyPartition, "asyncio.Future[Appended]"]
+Waiting = tuple[PartitionProduceResponse, Partition, Awaitable[Appended]]
 
 
 async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
@@ -58,7 +71,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     return response
 
 
-def _verdict(call: Call, partition: AnyPartition, error: KafkaError) -> KafkaError:
+def _verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
     is_settled = call.broker.store.nodes.is_settled
     return call.connection.refused_batches.verdict(partition.topic, partition.number, error, is_settled=is_settled)
 
@@ -66,7 +79,9 @@ def _verdict(call: Call, partition: AnyPartition, error: KafkaError) -> KafkaErr
 async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse) -> list[Waiting]:
     """Hands each batch to its partition, or refuses it; the batches whose outcome is to come."""
     waiting: list[Waiting] = []
+    transaction = await begin(call, request)
     turns = Turns()
+    names_left = RECORD_ERRORS_MOST
     for data in request.topic_data:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(answers)
@@ -79,13 +94,18 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
             try:
                 if topic is None:
                     raise refusal
-                waiting.append(await _append(call, topic, request, partition_data, answer))
+                waiting.append(await _append(call, topic, request, partition_data, answer, transaction))
             except KafkaError as error:
                 if topic is not None:
                     call.connection.refused_batches.note(topic, partition_data.index, error)
                 _refuse(answer, error.code, error.message)
             except BatchError as error:
                 _refuse(answer, error.error_code, str(error))
+                answer.record_errors = _named(error.record_errors[:names_left])
+                names_left -= len(answer.record_errors)
+                if answer.record_errors and topic is not None:
+                    known = call.known_partition(topic, partition_data.index)
+                    answer.log_start_offset = known.log_start if known is not None else -1
     return waiting
 
 
@@ -95,59 +115,96 @@ async def _topic(call: Call, request: ProduceRequest, name: str, uuid: bytes) ->
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be -1, 0 or 1.")
         if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _TRANSACTIONS)
-        return await call.broker.find_topic(name, uuid, by_id=call.version >= _IDS_SINCE), _NO_REFUSAL
+            call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        topic = await call.topic(Operation.WRITE, name, uuid, by_id=call.version >= _IDS_SINCE)
+        check_not_internal(topic.name)
+        return topic, _NO_REFUSAL
     except KafkaError as error:
         return None, error
 
 
 async def _append(
-    call: Call, topic: Topic, request: ProduceRequest, data: PartitionProduceData, answer: PartitionProduceResponse
+    call: Call,
+    topic: Topic,
+    request: ProduceRequest,
+    data: PartitionProduceData,
+    answer: PartitionProduceResponse,
+    transaction: Transaction | None,
 ) -> Waiting:
     broker = call.broker
-    partition = await broker.led_partition(topic, data.index)
-    if broker.store.memory_is_full:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The store is nearly full.")
+    partition = await _open_partition(call, topic, data.index)
+    if request.acks == _ALL:
+        await partition.copies.check()
     if not isinstance(data.records, memoryview):
-        raise KafkaError(ErrorCode.INVALID_RECORD, "A produced partition holds exactly one batch; this one has none.")
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "A produced partition must contain exactly one batch; this one has none."
+        )
     policy = broker.policy(topic)
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= _ZSTD_SINCE)
-    records = data.records
-    if not (policy.is_stream and policy.log_append_time):  # there the store gives the time
-        header = _set_time(broker, policy, records, header, answer)
-    if policy.compression is not None and not policy.is_stream:
-        records, header = recompress(records, header, policy.compression, policy.max_message_bytes)
-    if policy.compacts:
-        check_records(records, keys_required=True)
+    verification_of(transaction, partition, header)
+    records, packed = data.records, b""
+    checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock)
+    if checks_times:
+        header = await check_record_times(records, header, policy, broker.store)
+    if policy.looks_inside:
+        records, header, packed = await _look_inside(policy, partition, records, header)
+    if checks_times or policy.looks_inside:
+        partition = await _open_partition(call, topic, data.index)  # that may have taken a while
+    if policy.log_append_time and not policy.is_stream:  # there the store gives the time
+        header = _stamp_time(broker, records, answer)
     timeout_ms = min(max(request.timeout_ms, 0), broker.options.store_wait_ms)
-    appended = partition.writer.submit(records, header, timeout_ms / 1000)
+    verification = verification_of(transaction, partition, header)
+    appended = partition.writer.submit(records, header, timeout_ms / 1000, packed, verification)
     if header.producer_id >= 0:
         call.connection.refused_batches.watch(topic, data.index, appended)
+    if request.acks == _ALL and policy.replicas:
+        return (
+            answer,
+            partition,
+            asyncio.ensure_future(partition.copies.confirmed(appended, header.count, request.timeout_ms / 1000)),
+        )
     return answer, partition, appended
 
 
-def _set_time(
-    broker: Broker, policy: TopicPolicy, batch: memoryview, header: BatchHeader, answer: PartitionProduceResponse
-) -> BatchHeader:
-    """Gives the batch the broker's time where the topic says so; otherwise refuses a time that is too far off."""
-    now_ms = broker.store.now_ms()
-    if policy.log_append_time:
-        stamp_append_time(batch, 0, now_ms)
-        answer.log_append_time_ms = now_ms
-        return read_header(batch)
-    if header.max_timestamp - now_ms > policy.timestamp_after_max_ms or (
-        now_ms - header.base_timestamp > policy.timestamp_before_max_ms and header.base_timestamp >= 0
-    ):
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"A timestamp in {header.base_timestamp} to {header.max_timestamp} is too far from the broker's {now_ms}.",
-        )
-    return header
+async def _open_partition(call: Call, topic: Topic, number: int) -> Partition:
+    """A partition that may be written to now."""
+    call.check_room()
+    partition = await call.led_partition(topic, number)
+    if partition.shard.memory.is_full:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The store is nearly full.")
+    return partition
+
+
+async def _look_inside(
+    policy: TopicPolicy, partition: Partition, batch: memoryview, header: BatchHeader
+) -> tuple[memoryview, BatchHeader, bytes]:
+    """The batch as the topic wants it, its records checked where the topic asks for that, and packed for the store."""
+    limit_bytes = unpacked_limit(len(batch), policy.max_message_bytes)
+    unpacking = partition.context.unpacking
+    codec = policy.compression
+    if codec is not None and codec != header.compression and not policy.is_stream:
+        work = partial(recompress, batch, header, codec, policy.max_message_bytes)
+        batch, header = await unpacking.compressed(len(batch), limit_bytes, work)
+    if policy.compacts:
+        async with unpacking.records(batch, header, limit_bytes) as data:
+            await unpacking.go_over(check_keys(data, header, repr(partition)))
+    return batch, header, await partition.writer.pack(batch, header, limit_bytes)
+
+
+def _stamp_time(broker: Broker, batch: memoryview, answer: PartitionProduceResponse) -> BatchHeader:
+    """Gives the batch the broker's time."""
+    answer.log_append_time_ms = broker.store.clock.wall_ms()
+    stamp_append_time(batch, 0, answer.log_append_time_ms)
+    return read_header(batch)
 
 
 def _refuse(answer: PartitionProduceResponse, code: int, message: str | None) -> None:
     answer.error_code = code
     answer.error_message = message
+
+
+def _named(errors: Sequence[RecordError]) -> list[BatchIndexAndErrorMessage]:
+    return [BatchIndexAndErrorMessage(error.place, error.message) for error in errors]
 
 
 def _close_on_error(response: ProduceResponse) -> None:

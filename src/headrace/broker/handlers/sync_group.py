@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from headrace.broker.coordinator import new_token
-from headrace.broker.dispatch import Call
-from headrace.groups.answers import SyncAnswer
-from headrace.groups.events import Sync
+from headrace.broker.call import Call
+from headrace.broker.groups.tokens import new_token
+from headrace.groups.classic.answers import SyncAnswer
+from headrace.groups.classic.events import Sync
+from headrace.security.acls import Operation
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -26,7 +25,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         protocol_name=request.protocol_name,
         assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
     )
-    answer = cast("SyncAnswer", await call.broker.coordinator.ask(sync))
+    answer = await call.ask_group(Operation.READ, sync, SyncAnswer)
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,

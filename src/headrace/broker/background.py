@@ -1,0 +1,194 @@
+"""What a broker does although nobody asks: retention, compaction, leaving records to the lake.
+
+It goes through the topics of every organisation in the name of the broker itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.broker.access import Access
+from headrace.broker.tiering.retention import TieredRetention
+from headrace.security.acls import Operation
+from headrace.security.caller import system_caller
+from headrace.store.redis.errors import PartitionGone, StoreError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.partition.base import Partition
+
+log = logging.getLogger(__name__)
+
+_COUNT_EVERY_S = 2.0
+_HANGING_MARGIN_MS = 60_000
+
+
+class Untouched:
+    """Partitions that nobody uses: they are not opened, and looked at once as long as no other node can write to them.
+
+    Redis code can write to those of the format `stream` at any time: how long they are is asked for each time.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._term = -1
+        self._empty: set[tuple[str, int]] = set()
+
+    async def leave_out(self, access: Access, topic: Topic, numbers: list[int]) -> list[int]:
+        """The partitions that are left without those."""
+        term = self._broker.store.nodes.term
+        if self._term != term:
+            self._term = term
+            self._empty.clear()
+        unread = [number for number in numbers if access.known_partition(topic, number) is None]
+        unsure = [number for number in unread if topic.is_stream or (topic.id, number) not in self._empty]
+        empty = await access.untouched(topic, unsure) if unsure else set()
+        if term == self._term and not topic.is_stream:
+            self._empty.update((topic.id, number) for number in empty)
+        skipped = empty | (set(unread) - set(unsure))
+        return [number for number in numbers if number not in skipped]
+
+
+class Background:
+    """The tasks of one node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tiered_retention = TieredRetention(broker.store)
+        self._untouched = Untouched(broker)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._look_after_old_records(), name="retention"),
+            asyncio.create_task(self._leave_records_to_lake(), name="tiering"),
+            asyncio.create_task(self._look_after_compacted(), name="compaction"),
+            asyncio.create_task(self._count_stored(), name="usage"),
+            asyncio.create_task(self._look_for_hanging(), name="hanging transactions"),
+        ]
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._broker.options.retention_check_interval_ms / 1000)
+
+    async def _compaction_pause(self) -> None:
+        await asyncio.sleep(self._broker.options.compaction_check_interval_ms / 1000)
+
+    def _topics(self) -> Iterator[tuple[Access, Topic]]:
+        for organisation in list(self._broker.store.organisations):
+            access = Access(self._broker, system_caller(organisation))
+            yield from ((access, topic) for topic in access.topics(Operation.DESCRIBE))
+
+    async def _look_after_compacted(self) -> None:
+        """Compacts the partitions that this node leads, one after the other; of other topics none is looked at."""
+        while True:
+            await self._compaction_pause()
+            for access, topic in self._topics():
+                await asyncio.sleep(0)  # reading the configs of thousands of topics takes a while, the first time
+                if not self._broker.policy(topic).compacts:
+                    continue
+                for number in self._broker.led(topic):
+                    try:
+                        await self._compact(access, topic, number)
+                    except StoreError as error:
+                        extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
+                        log.info("compaction is postponed", extra=extra)
+                    except Exception:
+                        log.exception("compaction failed", extra={"partition": f"{topic.name}-{number}"})
+
+    async def _look_after_old_records(self) -> None:
+        """The retention of topics that are not tiered."""
+        while True:
+            await self._pause()
+            for access, topic in self._topics():
+                await asyncio.sleep(0)
+                try:
+                    await self._apply_retention(access, topic)
+                except StoreError as error:
+                    log.info("retention is postponed", extra={"topic": topic.name, "why": str(error)})
+                except Exception:
+                    log.exception("retention failed", extra={"topic": topic.name})
+
+    async def _apply_retention(self, access: Access, topic: Topic) -> None:
+        policy = self._broker.policy(topic)
+        if not policy.deletes or policy.is_tiered:
+            return
+        numbers = list(self._broker.led(topic))
+        if not policy.compacts:  # a compacted log has records elsewhere, too
+            numbers = await self._untouched.leave_out(access, topic, numbers)
+        for number in numbers:
+            try:
+                partition = await access.partition(topic, number)
+                await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
+            except StoreError as error:
+                extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
+                log.info("retention is postponed", extra=extra)
+
+    async def _look_for_hanging(self) -> None:
+        """Tells of transactions that are open for longer than any may be: no coordinator will end them."""
+        while True:
+            await self._pause()
+            for organisation in list(self._broker.store.organisations):
+                access = Access(self._broker, system_caller(organisation))
+                for partition in access.open_partitions():
+                    if partition.producers.open:
+                        self._tell_of_hanging(partition)
+                    await asyncio.sleep(0)
+
+    def _tell_of_hanging(self, partition: Partition) -> None:
+        now_ms, longest_ms = self._broker.store.clock.wall_ms(), self._broker.options.transaction_max_timeout_ms
+        for producer_id, first in partition.producers.open.items():
+            known = partition.producers.by_id.get(producer_id)
+            if known is not None and now_ms - known.last_seen_ms > longest_ms + _HANGING_MARGIN_MS:
+                log.warning(
+                    "a transaction hangs: read_committed consumers stop at its first offset; end it with "
+                    "headrace transactions abort --partition",
+                    extra={"partition": repr(partition), "producer_id": producer_id, "first_offset": first},
+                )
+
+    async def _compact(self, access: Access, topic: Topic, number: int) -> None:
+        policy = self._broker.policy(topic)
+        if policy.compacts:
+            partition = await access.partition(topic, number)
+            await partition.compact_if_due(policy.compaction, self._broker.options.store_wait_ms)
+
+    async def _count_stored(self) -> None:
+        """Adds up what organisations have stored that have a limit for it."""
+        store = self._broker.store
+        while True:
+            await asyncio.sleep(_COUNT_EVERY_S)
+            try:
+                led_bytes = {}
+                for name in store.tenants.names:
+                    if store.tenants.limits(name).bytes_stored is not None:
+                        led_bytes[name] = await self._led_bytes(Access(self._broker, system_caller(name)))
+                await store.usage.tell(led_bytes)
+            except StoreError as error:
+                log.info("what organisations stored is counted later", extra={"why": str(error)})
+            except Exception:
+                log.exception("what organisations stored could not be counted")
+
+    async def _led_bytes(self, access: Access) -> int:
+        total = 0
+        for topic in access.topics(Operation.DESCRIBE):
+            for number in self._broker.led(topic):
+                with contextlib.suppress(PartitionGone):
+                    total += (await access.partition(topic, number)).size_bytes
+        return total
+
+    async def _leave_records_to_lake(self) -> None:
+        """The retention of tiered topics, in rounds of its own: a slow lake must not hold up that of the others."""
+        while True:
+            await self._pause()
+            for access, topic in self._topics():
+                policy = self._broker.policy(topic)
+                if policy.is_tiered:
+                    await self._tiered_retention.apply(access, topic, list(self._broker.led(topic)), policy)

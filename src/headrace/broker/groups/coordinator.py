@@ -1,0 +1,98 @@
+"""The coordinator: what handlers ask about the groups that belong to this node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from headrace.broker.groups.kind import GroupKind, coordinator_error
+from headrace.broker.groups.pending import PendingOffsets
+from headrace.broker.groups.retention import OffsetRetention
+from headrace.broker.owned.contract import Name
+from headrace.broker.owned.runtime import Runtime
+from headrace.broker.owned.thing import Thing
+from headrace.broker.owned.upkeep import OwnedUpkeep
+from headrace.groups.classic import ClassicState, Group
+from headrace.groups.classic.events import Commit, OffsetDelete, Request
+from headrace.groups.settings import GroupSettings
+from headrace.store.cluster.groups import Committed
+from headrace.store.cluster.mirror import Mirror
+from headrace.wire.errors import KafkaError
+from headrace.wire.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+
+class Coordinator:
+    """The groups of this node."""
+
+    def __init__(self, store: Store, settings: GroupSettings, retention_check_ms: int) -> None:
+        self._store = store
+        self.now_ms = store.clock.steady_ms
+        kind = GroupKind(store.groups, Mirror(store), settings, store.clock)
+        self._groups: Runtime[Group] = Runtime(store, store.groups.owned, kind, self.now_ms)
+        self._upkeep = OwnedUpkeep(self._groups)
+        self._retention = OffsetRetention(store, self._groups, retention_check_ms)
+        self.pending = PendingOffsets(store, self._groups, kind.pending)
+
+    def start(self) -> None:
+        """Loads the stored groups and looks after them, in the background."""
+        self._store.nodes.on_change.append(self._upkeep.wake)
+        self._store.spawn(self._upkeep.run())
+        self._store.spawn(self._retention.run())
+        self._store.spawn(self.pending.run())
+
+    def stop(self) -> None:
+        """Decides nothing any more: what is stored is what the next coordinator starts from."""
+        self._groups.close()
+
+    def let_go(self) -> None:
+        """Gives up what other nodes own by now; those who are parked look for the new owner."""
+        self._upkeep.let_go_what_moved()
+
+    async def ask(self, org: str, request: Request, kind: type[Answer]) -> Answer:
+        """Decides a request and waits for its answer, which may be held back until others have come."""
+        token = request.token
+        assert isinstance(token, asyncio.Future)
+        name = Name(org, request.group_id)
+        if isinstance(request, Commit | OffsetDelete) and self.pending.may_have_some(name):
+            await self.pending.settle_quietly(name)  # what was committed before goes first
+        self._groups.ask(name, request, token)
+        answer = await token
+        assert isinstance(answer, kind)
+        return answer
+
+    async def find(self, org: str, group_id: str) -> Thing[Group]:
+        """A group for looking at; the caller checks whether it exists."""
+        try:
+            name = Name(org, group_id)
+            found = await self._groups.look(name)
+            return await self.pending.settle(name) if self.pending.may_have_some(name) else found
+        except KafkaError as error:
+            raise _as_coordinator_error(error) from None
+
+    async def all(self, org: str) -> list[Group]:
+        """An organisation's groups at this node, those that were not touched yet included."""
+        try:
+            found = await self._groups.look_at_all(org)
+        except KafkaError as error:
+            raise _as_coordinator_error(error) from None
+        return [
+            group.state for group in found if group.state is not None and group.state.state is not ClassicState.DEAD
+        ]
+
+    def valid_offset(self, group: Thing[Group], place: TopicPartition) -> Committed | None:
+        """A committed offset of the topic as it is now, not of one that was deleted."""
+        committed: Committed | None = group.rows.get(place)
+        topic = self._store.organisations[group.name.org].catalogue.by_name.get(place[0])
+        return committed if committed is not None and topic is not None and topic.id == committed.topic_id else None
+
+
+def _as_coordinator_error(error: KafkaError) -> KafkaError:
+    return KafkaError(coordinator_error(error), error.message or "")

@@ -1,0 +1,122 @@
+"""What groups are to the runtime: how a group is stored, its slug claimed, and its offsets mirrored in Redis."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.broker.owned.contract import Name
+from headrace.clock import Clock
+from headrace.groups.classic import ClassicMachine, Group, snapshot
+from headrace.groups.classic.answers import refusal
+from headrace.groups.settings import GroupSettings
+from headrace.store.cluster.groups import (
+    Committed,
+    GroupStore,
+    PendingCommit,
+    PendingOffset,
+    Row,
+    commit_field,
+    pack_commit,
+    unpack_row,
+)
+from headrace.store.cluster.identity import new_id, ulid
+from headrace.store.cluster.mirror import Mirror
+from headrace.store.cluster.owned import OwnershipLost
+from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
+from headrace.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+
+def coordinator_error(error: KafkaError) -> ErrorCode:
+    """A store that is away is a coordinator that is: clients look for it again and retry."""
+    not_ours = error.code == ErrorCode.NOT_COORDINATOR
+    return ErrorCode.NOT_COORDINATOR if not_ours else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class _Ids:
+    """Names for the machine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def unique(self) -> str:
+        return str(uuid.uuid4())
+
+    def ulid(self) -> str:
+        return ulid(new_id(self._clock.wall_ms()))
+
+
+class GroupKind:
+    """Groups of the classic protocol."""
+
+    title = "group"
+
+    def __init__(self, store: GroupStore, mirror: Mirror, settings: GroupSettings, clock: Clock) -> None:
+        self._store = store
+        self._mirror = mirror
+        self._settings = settings
+        self._ids = _Ids(clock)
+        self._told_trouble = ""
+        self.pending: set[Name] = set()
+        """Groups that have offsets pending in transactions, since this node stored one; some may have none any more."""
+
+    def machine(self, name: Name) -> ClassicMachine:
+        return ClassicMachine(self._settings, self._ids, name.org)
+
+    def refusal(self, event: Any, error: KafkaError) -> Any:
+        passes = isinstance(error, StoreAway | OutcomeUnknown | OwnershipLost)
+        if isinstance(error, StoreError) and not passes and not (isinstance(error, RedisError) and error.is_redirect):
+            self._tell(str(error))
+        return refusal(event, coordinator_error(error))
+
+    def _tell(self, trouble: str) -> None:
+        """Once, not with every commit of every member."""
+        if trouble != self._told_trouble:
+            self._told_trouble = trouble
+            log.error("the store rejects writes of groups", extra={"why": trouble})
+
+    # -- the group and its commits as they are stored -----------------------------------------------------------
+
+    def pack_field(self, field: str, value: Any) -> bytes:
+        return snapshot.pack(value)
+
+    def unpack_field(self, field: str, raw: bytes) -> Any:
+        return snapshot.unpack(field, raw)
+
+    def row_field(self, row: Row) -> str:
+        return commit_field(row)
+
+    def pack_row(self, value: Committed | PendingCommit) -> bytes:
+        return pack_commit(value)
+
+    def unpack_row(self, field: str, raw: bytes) -> tuple[Row, Committed | PendingCommit]:
+        return unpack_row(field, raw)
+
+    # -- slugs --------------------------------------------------------------------------------------------------
+
+    def claimed(self, state: Group) -> str | None:
+        return state.identity.slug if state.identity is not None else None
+
+    async def claim(self, name: Name, claimed: str) -> bool:
+        return await self._store.reserve_slug(name.org, name.id, claimed)
+
+    async def give_back(self, name: Name, claimed: str) -> None:
+        await self._store.free_slug(name.org, name.id, claimed)
+
+    # -- mirrors ------------------------------------------------------------------------------------------------
+
+    async def before_rows_go(self, name: Name, rows: Iterable[Row]) -> None:
+        if places := [row for row in rows if not isinstance(row, PendingOffset)]:
+            await self._mirror.destroy(*name, places)
+
+    def rows_stored(self, name: Name, rows: Mapping[Row, Committed | PendingCommit | None]) -> None:
+        self._told_trouble = ""
+        for row, committed in rows.items():
+            if isinstance(committed, PendingCommit):
+                self.pending.add(name)
+            elif committed is not None and not isinstance(row, PendingOffset):
+                self._mirror.committed(*name, row, committed.offset)

@@ -1,0 +1,44 @@
+"""Leaving in good order while others go on: partitions and groups are theirs before clients are told so.
+
+New requests are held for the moment that it takes: what is queued is appended, each partition is left with a snapshot
+of its producers, the lease is given back and the others are told. Whoever was held is then answered by what holds now:
+another node leads (6), another one coordinates (16). One look at the metadata, at any node, leads there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from headrace.store.redis.errors import StoreError
+
+if TYPE_CHECKING:
+    from headrace.broker.broker import Broker
+    from headrace.broker.network.server import Server
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S: Final = 2.0
+"""Less than clients wait for an answer."""
+_FAREWELL_S: Final = 0.25
+"""For clients that ask the node that they know where to go."""
+
+
+async def hand_over(broker: Broker, server: Server) -> None:
+    """Returns once other nodes have what was this one's, and clients had a moment to hear of it."""
+    store = broker.store
+    if len(store.nodes.live) == 1:
+        return
+    log.info("handing over to other nodes", extra={"nodes": len(store.nodes.live) - 1})
+    server.hold()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await store.hand_over()
+    except (StoreError, TimeoutError) as error:
+        log.warning("handing over failed", extra={"why": str(error) or "the store is too slow"})
+    store.nodes.step_down()
+    broker.let_go_what_moved()
+    server.stop_accepting()
+    server.go_on()
+    await asyncio.sleep(_FAREWELL_S)

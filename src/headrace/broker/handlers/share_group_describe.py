@@ -1,0 +1,16 @@
+"""ShareGroupDescribe: no group is of this type. The error sends clients on to DescribeGroups, for classic groups."""
+
+from __future__ import annotations
+
+from headrace.broker.call import Call
+from headrace.broker.groups.types import not_found
+from headrace.wire.messages.share_group_describe import (
+    DescribedGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+
+
+async def handle(call: Call, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    found = [(group_id, *not_found(call, group_id)) for group_id in request.group_ids]
+    return ShareGroupDescribeResponse(groups=[DescribedGroup(code, why, group_id) for group_id, code, why in found])

@@ -1,0 +1,16 @@
+"""StreamsGroupDescribe: no group is of this type. The error sends clients on to DescribeGroups, for classic groups."""
+
+from __future__ import annotations
+
+from headrace.broker.call import Call
+from headrace.broker.groups.types import not_found
+from headrace.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
+
+
+async def handle(call: Call, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
+    found = [(group_id, *not_found(call, group_id)) for group_id in request.group_ids]
+    return StreamsGroupDescribeResponse(groups=[DescribedGroup(code, why, group_id) for group_id, code, why in found])

@@ -1,0 +1,64 @@
+"""Whether a node lives, and whether it can serve: what an orchestrator asks before it restarts it or sends clients.
+
+Live means that the event loop turns, which an answer proves. It says nothing of Redis: a restart would not bring that
+back. Ready means that a client's request would be served now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from headrace.broker.http.server import HttpAnswer, HttpRequest, Routes, answer_json
+
+if TYPE_CHECKING:
+    from headrace.broker.network.server import Server
+    from headrace.store.store import Store
+
+_STORE_PATIENCE_S: Final = 1.0
+
+
+class Health:
+    """Of one node, from before it has a store: whoever starts it fills in what there is."""
+
+    def __init__(self) -> None:
+        self.store: Store | None = None
+        self.server: Server | None = None
+        self._looking: asyncio.Task[bool] | None = None
+
+    @property
+    def routes(self) -> Routes:
+        return {"/health/live": self.live, "/health/ready": self.ready}
+
+    async def live(self, _: HttpRequest) -> HttpAnswer:
+        return answer_json(HTTPStatus.OK, {"live": True})
+
+    async def ready(self, _: HttpRequest) -> HttpAnswer:
+        missing = await self.missing()
+        if missing:
+            return answer_json(HTTPStatus.SERVICE_UNAVAILABLE, {"ready": False, "missing": missing})
+        return answer_json(HTTPStatus.OK, {"ready": True})
+
+    async def missing(self) -> dict[str, str]:
+        """What a client's request would lack, and why; nothing if it would be served."""
+        answers = await self._store_answers()
+        store, server = self.store, self.server
+        missing = {}
+        if not answers:
+            missing["store"] = "Redis does not answer"
+        if store is None or not store.nodes.lease_is_valid:
+            missing["lease"] = "this node's lease is not valid"
+        if store is None or not store.is_loaded:
+            missing["catalogue"] = "topics and configs have not been read"
+        if server is None or not server.is_listening:
+            missing["listening"] = "no connections are accepted"
+        return missing
+
+    async def _store_answers(self) -> bool:
+        """All who ask at a time share one look: however many there are, Redis has no more work."""
+        if self.store is None:
+            return False
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self.store.answers(_STORE_PATIENCE_S), name="health")
+        return await asyncio.shield(self._looking)

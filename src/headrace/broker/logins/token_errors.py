@@ -1,0 +1,11 @@
+"""What can be wrong with tokens and their keys. Apart from `tokens`, so that nobody else loads its libraries."""
+
+from __future__ import annotations
+
+
+class NoKeys(Exception):
+    """One sentence: why the keys cannot be had."""
+
+
+class BadToken(Exception):
+    """Why a token is no good. For the audit: nothing of the token is in it."""

@@ -1,0 +1,399 @@
+"""One client connection: bytes in, frames out of them, answers back in order.
+
+Requests are answered in the order in which they came and, like Kafka does it, one after the other, so a client that
+waits in a long poll cannot pile up more work. Produce requests alone overlap with each other: their order is kept by
+the partitions' queues, and producers rely on pipelining.
+
+Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
+buffer, one of those that are kept for that (`frame_buffers`) or one that grows with what has arrived, so a length alone
+costs no memory. Reading pauses while the budget of bytes is spent, the pipeline is full, or the client does not read
+its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from headrace.broker.dispatch import CloseConnection
+from headrace.broker.network.flow import AnswerRoom
+from headrace.broker.network.frame_buffers import Frame
+from headrace.broker.network.slot import RequestSlot
+from headrace.broker.produce.refused_batches import RefusedBatches
+from headrace.wire.apis import FETCH, PRODUCE
+from headrace.wire.codec import DecodeError
+from headrace.wire.frame import RequestHeader, read_request_header
+
+if TYPE_CHECKING:
+    from headrace.broker.access import Access
+    from headrace.broker.logins.login import Login
+    from headrace.broker.network.server import Server
+
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct(">i")
+_FIRST_ALLOCATION_BYTES = 64 << 10
+_TLS_HANDSHAKE = 0x16
+_JOIN_GROUP, _SYNC_GROUP = 11, 14
+_WAITING_APIS = frozenset({FETCH, _JOIN_GROUP, _SYNC_GROUP})
+"""Their answers may wait for minutes for what somebody else does."""
+_HOLD_REQUESTS = frozenset({"writing", "quota"})
+"""Pauses in which what was received already is not begun either."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one client."""
+
+    login: Login | None = None
+    """How the client logged in; None where nobody has to."""
+
+    def __init__(self, server: Server, access: Access) -> None:
+        self.peer = ""
+        self.peer_host = ""
+        self.last_active = server.loop.time()
+        self.submitting = asyncio.Lock()
+        """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
+        self.refused_batches = RefusedBatches()
+        self.access = access
+        """What the client reaches, as whoever it is."""
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+        self._frame: Frame | None = None
+        self._frame_bytes = 0
+        self._filled = 0
+        self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
+        self._slots: deque[RequestSlot] = deque()
+        self._pauses: set[str] = set()
+        self._unsent_bytes = 0
+        self._arrived_bytes = 0
+        self._was_held_up = False
+        self._muted_until = 0.0
+        self._closing = False
+
+    # -- the transport's calls ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if not self.peer:
+            peer = transport.get_extra_info("peername")
+            self.peer_host, self.peer = (peer[0], f"{peer[0]}:{peer[1]}") if isinstance(peer, tuple) else ("?", "?")
+            self.access = self.access.from_host(self.peer_host)
+            self._server.hold_back(self)
+        self._transport.set_write_buffer_limits(high=self._server.options.write_buffer_bytes)
+        if not self._server.admit(self):
+            self.close("too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whole requests are still carried out: a producer without acks, or a member that leaves, does not wait.
+
+        Only a long poll ends: nobody is there to get its records.
+        """
+        self._closing = True
+        self._transport = None
+        self._pauses.clear()
+        budget = self._server.budget
+        if self._frame is not None:
+            budget.give(len(self._frame))
+            self._server.frame_buffers.give(self._frame)
+            self._frame = None
+        budget.forget(self)
+        self._count_unsent(0)
+        for slot in self._slots:
+            if slot.header.api_key == FETCH:
+                slot.cancel()
+        self._advance()
+        if self.is_idle:
+            self._rest()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        shared = self._server.receive_buffer
+        if not self._head:
+            return shared
+        shared[: len(self._head)] = self._head
+        return shared[len(self._head) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._server.loop.time()
+        self._arrived_bytes += nbytes
+        if self._frame is not None:
+            self._filled += nbytes
+            self._grow_or_finish()
+        else:
+            size = len(self._head) + nbytes
+            self._head = b""
+            self._split(self._server.receive_buffer[:size])
+        self._advance()
+        if self._server.budget.is_spent and not self.is_idle:
+            self._server.budget.wait(self)
+            self.pause("budget")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.pause("writing")
+
+    def resume_writing(self) -> None:
+        self.last_active = self._server.loop.time()
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+        self.resume("writing")
+        self._advance()
+
+    # -- frames -------------------------------------------------------------------------------------------------
+
+    def _split(self, data: memoryview) -> None:
+        """Takes whole frames off the shared buffer; what is left begins the next one."""
+        pos, end = 0, len(data)
+        while not self._closing and end - pos >= 4:
+            (size,) = _LENGTH.unpack_from(data, pos)
+            if not self._check_length(size, data[pos : pos + 4]):
+                return
+            if end - pos - 4 < size:
+                self._begin(size, data[pos + 4 :])
+                return
+            frame = bytearray(data[pos + 4 : pos + 4 + size])
+            self._server.budget.take(size)
+            self._whole(frame)
+            pos += 4 + size
+        self._head = bytes(data[pos:])
+
+    def _check_length(self, size: int, raw: memoryview) -> bool:
+        if 0 < size <= self._server.options.frame_limit_bytes:
+            return True
+        if raw[0] == _TLS_HANDSHAKE:
+            self.close("the client uses TLS, but this listener does not")
+        elif bytes(raw) in (b"GET ", b"POST", b"HEAD", b"PUT "):
+            self.close("the client uses HTTP; this is a Kafka listener")
+        else:
+            self.close(f"a request of {size} bytes is outside 1 to {self._server.options.frame_limit_bytes}")
+        return False
+
+    def _begin(self, size: int, data: memoryview) -> None:
+        self._frame_bytes = size
+        self._filled = len(data)
+        self._frame = self._server.frame_buffers.take(size) or bytearray(
+            min(size, max(_FIRST_ALLOCATION_BYTES, 2 * len(data)))
+        )
+        self._frame[: len(data)] = data
+        self._server.budget.take(len(self._frame))
+
+    def _grow_or_finish(self) -> None:
+        """The buffer is full: the frame is whole, or its buffer doubles as far as the budget allows."""
+        assert self._frame is not None
+        if self._filled < len(self._frame):
+            return
+        if self._filled == self._frame_bytes:
+            frame, self._frame = self._frame, None
+            self._whole(frame)
+        elif self._server.budget.may_grow(self):
+            # A new buffer: the transport still holds the old one, which therefore cannot be resized.
+            grown = bytearray(min(self._frame_bytes, 2 * len(self._frame)))
+            grown[: self._filled] = self._frame
+            self._server.budget.take(len(grown) - len(self._frame))
+            self._frame = grown
+        else:
+            self.pause("budget")
+
+    def budget_freed(self) -> None:
+        """Room again: a frame that waited grows, and reading goes on."""
+        if self._closing:
+            return
+        self.resume("budget")
+        if self._frame is not None:
+            self._grow_or_finish()
+
+    def _whole(self, frame: Frame) -> None:
+        self._server.budget.frame_is_whole(self, len(frame))
+        try:
+            self._backlog.append((read_request_header(frame), frame))
+        except DecodeError as error:
+            self._server.budget.request_done(len(frame))
+            self._server.frame_buffers.give(frame)
+            self.close(str(error))
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
+        limit = self._server.options.pipeline_max
+        while self._backlog and self._pauses.isdisjoint(_HOLD_REQUESTS):
+            header, _ = self._backlog[0]
+            if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
+                break
+            self._start(*self._backlog.popleft())
+        if len(self._backlog) >= limit:
+            self.pause("pipeline")
+        elif "pipeline" in self._pauses:
+            self.resume("pipeline")
+
+    def _all_produce(self, header: RequestHeader) -> bool:
+        return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
+
+    def _start(self, header: RequestHeader, frame: Frame) -> None:
+        slot = RequestSlot(header, len(frame))
+        self._slots.append(slot)
+        slot.task = self._server.loop.create_task(self._answer(slot, frame))
+
+    async def _answer(self, slot: RequestSlot, frame: Frame) -> None:
+        slot.started = True
+        try:
+            if self._transport is None and slot.header.api_key == FETCH:
+                return
+            if self._server.held is not None:
+                await self._server.held.wait()
+            slot.pieces = await self._server.dispatch.answer(slot.header, frame, self)
+        except CloseConnection as reason:
+            self.close(str(reason))
+        except asyncio.CancelledError:
+            slot.pieces = None
+        except Exception:
+            self._server.count_failure()
+            log.exception(
+                "a request failed; its connection is closed",
+                extra={"api_key": slot.header.api_key, "version": slot.header.api_version, "peer": self.peer},
+            )
+            self.close("a request failed")
+        finally:
+            slot.done = True
+            self._server.requests.took(slot.header.api_key, time.perf_counter() - slot.began_s)
+            self._server.budget.request_done(slot.size_bytes)
+            self._server.frame_buffers.give(frame)
+            self._flush()
+            self._advance()
+
+    def _flush(self) -> None:
+        """Sends the answers that are due: those before which none is missing."""
+        while self._slots and self._slots[0].done:
+            slot = self._slots.popleft()
+            if slot.pieces and self._transport is not None and not self._transport.is_closing():
+                if len(slot.pieces) == 1:
+                    self._transport.write(slot.pieces[0])
+                else:
+                    self._transport.writelines(slot.pieces)
+        self.last_active = self._server.loop.time()
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+        if self.is_idle:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Everything is answered."""
+        if self._transport is None:
+            self._server.forget(self)
+        elif self._server.is_stopping:
+            self.close("")
+        elif "budget" in self._pauses and not self._needs_room:
+            self._server.budget.stop_waiting(self)
+            self.resume("budget")
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        self._server.answer_room.take(size_bytes - self._unsent_bytes)
+        self._unsent_bytes = size_bytes
+
+    @property
+    def answer_room(self) -> AnswerRoom:
+        """The bytes that answers may hold, this client's and everybody's."""
+        return self._server.answer_room
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing asked that is not answered."""
+        return not self._slots and not self._backlog
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Nothing is being worked on: it is the client's turn to ask, to send the rest, or to read."""
+        return not self._slots
+
+    @property
+    def _needs_room(self) -> bool:
+        """Whether a frame is arriving whose buffer is full."""
+        return self._frame is not None and self._filled == len(self._frame)
+
+    def is_slow(self, least_bytes: int) -> bool:
+        """Whether a frame is arriving and, although nothing held it up, less came than that since the last call."""
+        arrived, self._arrived_bytes = self._arrived_bytes, 0
+        was_held_up, self._was_held_up = self._was_held_up, bool(self._pauses)
+        return self._frame is not None and not was_held_up and arrived < least_bytes
+
+    # -- pausing and closing ------------------------------------------------------------------------------------
+
+    def pause(self, reason: str) -> None:
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses.add(reason)
+        self._was_held_up = True
+
+    def mute(self, pause_ms: int) -> None:
+        """Takes no request for a time, as its quota wants it; answers that are due still leave."""
+        self._muted_until = max(self._muted_until, self._server.loop.time() + pause_ms / 1000)
+        if "quota" not in self._pauses:
+            self.pause("quota")
+            self._server.loop.call_at(self._muted_until, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._muted_until > self._server.loop.time():  # more was used meanwhile
+            self._server.loop.call_at(self._muted_until, self._unmute)
+            return
+        self.resume("quota")
+        self._advance()
+
+    def resume(self, reason: str) -> None:
+        if reason in self._pauses:
+            self._pauses.discard(reason)
+            if not self._pauses and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def end_after_answer(self) -> None:
+        """Closes when what is being answered has left."""
+        raise NotImplementedError  # where nobody logs in there is no reason to
+
+    def finish(self) -> None:
+        """Takes no more requests and closes once all are answered; those that only wait for others are dropped."""
+        self.pause("stopping")
+        for slot in self._slots:
+            if slot.header.api_key in _WAITING_APIS:
+                slot.cancel()
+        if self.is_idle:
+            self.close("")
+
+    def close(self, reason: str) -> None:
+        """Closes after what was written has left; the reason goes to the log."""
+        if self._closing:
+            return
+        self._closing = True
+        if reason:
+            log.warning("connection closed", extra={"peer": self.peer, "why": reason})
+        self._drop_backlog()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _drop_backlog(self) -> None:
+        for _, frame in self._backlog:
+            self._server.budget.request_done(len(frame))
+            self._server.frame_buffers.give(frame)
+        self._backlog.clear()
+
+    def close_idle(self) -> None:
+        """Closes a connection that was silent for long; what its client does not read is dropped."""
+        if self._unsent_bytes or self._backlog or self._closing:
+            self.abort()
+        else:
+            self.close("")
+
+    def abort(self) -> None:
+        """Closes at once and drops what is under way."""
+        self._closing = True
+        self._drop_backlog()
+        for slot in self._slots:
+            slot.cancel()
+        if self._transport is not None:
+            self._transport.abort()

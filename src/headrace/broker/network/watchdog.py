@@ -1,0 +1,98 @@
+"""Who holds the event loop up: every turn of it that takes over 100 ms is logged with what ran, and counted.
+
+A timer of the loop says when it runs; a thread looks whether the timer is overdue, and if it is, at what the loop's
+thread is doing at that moment. Each wakes up 20 times a second, which takes 0.1 % of a core, so it is always on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Final
+
+from headrace.metrics.histogram import Histogram
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.05
+_LONG_S: Final = 0.1
+_LOOK_AFTER_S: Final = 0.05
+_PACKAGE: Final = "headrace."
+_LOOPS: Final = ("asyncio.base_events", "asyncio.runners", "uvloop")
+_SHOWN: Final = 12
+
+
+class Watchdog:
+    """Watches the running loop between `start` and `stop`."""
+
+    def __init__(self) -> None:
+        self.long_turns = 0
+        """Turns over 100 ms that the broker's own work took."""
+        self.pauses = 0
+        """Turns as long in which it mostly did not run: a busy machine, a stopped process, a call that blocks."""
+        self.delays = Histogram()
+        """How late the timer was, each time."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread_id = 0
+        self._due_s = 0.0
+        self._cpu_s = 0.0
+        self._running = ""
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Watches the loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._wait()
+        threading.Thread(target=self._look, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends both timer and thread."""
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self) -> None:
+        assert self._loop is not None
+        self._running, self._cpu_s = "", time.process_time()
+        self._due_s = time.monotonic() + _TICK_S
+        self._timer = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        late_s = time.monotonic() - self._due_s
+        self.delays.observe(max(late_s, 0.0))
+        if late_s > _LONG_S:
+            self._tell(late_s, time.process_time() - self._cpu_s)
+        self._wait()
+
+    def _tell(self, late_s: float, cpu_s: float) -> None:
+        extra = {"held_ms": round(late_s * 1000), "cpu_ms": round(cpu_s * 1000), "running": self._running}
+        if cpu_s > late_s / 2:
+            self.long_turns += 1
+            log.warning("the event loop was held up", extra=extra)
+        else:
+            self.pauses += 1
+            log.info("the event loop was not scheduled: the machine is busy, or the process was stopped", extra=extra)
+
+    def _look(self) -> None:
+        while not self._stopped.wait(_TICK_S):
+            if time.monotonic() - self._due_s > _LOOK_AFTER_S and not self._running:
+                self._running = _calls(sys._current_frames().get(self._thread_id))
+
+
+def _calls(frame: FrameType | None) -> str:
+    """The functions of this package that a turn of the loop is in, the one that was called first in front."""
+    calls: list[str] = []
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module in _LOOPS:
+            break  # beyond it is whoever started the loop
+        if module.startswith(_PACKAGE):
+            calls.append(f"{module.removeprefix(_PACKAGE)}:{frame.f_code.co_name}")
+        frame = frame.f_back
+    return " > ".join(reversed(calls[:_SHOWN]))

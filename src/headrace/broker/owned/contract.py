@@ -1,0 +1,128 @@
+"""What a machine has to offer to run here, and what the runtime asks of the kind of thing around it.
+
+A thing is a document and rows beside it. The document is what its machine decides about: the machine hands over all
+of it whenever it has to be stored, and the runtime writes the fields that changed. Rows are many, small and written
+one by one: a group's committed offsets. Both are written in one atomic step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from headrace.wire.errors import KafkaError
+
+State = TypeVar("State")
+State_co = TypeVar("State_co", covariant=True)
+
+Fields = Mapping[str, Any]
+"""A document: field to value."""
+Rows = Mapping[Any, Any]
+"""Row to value; None removes it."""
+
+
+class Name(NamedTuple):
+    """What a thing is known by."""
+
+    org: str
+    id: str
+
+
+class Decision(Protocol[State_co]):
+    """What an event makes of a thing: claim, store (or delete), adopt state and timers, send the replies in this order.
+
+    If storing fails the decision is dropped: the old state stands, whoever is parked there stays parked, and the
+    request that was being decided is refused.
+    """
+
+    @property
+    def state(self) -> State_co | None: ...
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether document, rows or tombstone have to be stored before the answers leave."""
+
+    @property
+    def fields(self) -> Fields | None:
+        """The whole document, if it has to be stored. Asked for once."""
+
+    @property
+    def rows(self) -> Rows:
+        """Rows that change."""
+
+    @property
+    def tombstone(self) -> bool:
+        """Delete what is stored of the thing, its rows included."""
+
+    @property
+    def claim(self) -> str | None:
+        """A name that no other thing may have; claimed before anything is stored."""
+
+    @property
+    def replies(self) -> Iterable[tuple[Hashable, Any]]:
+        """Tokens, which are futures here, and their answers."""
+
+    @property
+    def timers(self) -> Mapping[Any, int | None]:
+        """Deadlines in ms of the runtime's clock; None cancels."""
+
+
+class Machine(Protocol[State]):
+    """Decides for one thing. It reads no clock and changes nothing: a state that was handed in stays as it is."""
+
+    def decide(self, state: State | None, event: Any, now_ms: int) -> Decision[State]:
+        """What an event makes of the thing; the state is None where there is no such thing."""
+
+    def load(self, name: str, fields: Fields, now_ms: int) -> Decision[State]:
+        """The thing as it was stored: a restart is a load and nothing else."""
+
+    def resume(self, state: State | None, now_ms: int) -> Decision[State]:
+        """Requests could not be answered for a while: nobody must pay for what found no one."""
+
+    def unload(self, state: State | None, now_ms: int) -> Decision[State]:
+        """The thing is another node's now: whoever waits is told so."""
+
+    def timer_fired(self, state: State | None, key: Any, now_ms: int) -> Decision[State]:
+        """A deadline has passed. Every outcome sets or cancels the timer, so that it is not due for ever."""
+
+    def claim_refused(self, claim: str) -> None:
+        """Another thing has the claimed name: the next decision claims another one."""
+
+
+class Kind(Protocol[State]):
+    """A kind of owned thing: how it is stored, and what goes with storing it."""
+
+    title: str
+    """For log lines: `group`."""
+
+    def machine(self, name: Name) -> Machine[State]: ...
+
+    def refusal(self, event: Any, error: KafkaError) -> Any:
+        """The answer to a request that was not, or could not be, decided."""
+
+    def pack_field(self, field: str, value: Any) -> bytes: ...
+
+    def unpack_field(self, field: str, raw: bytes) -> Any:
+        """ValueError if it cannot be read."""
+
+    def row_field(self, row: Any) -> str: ...
+
+    def pack_row(self, value: Any) -> bytes: ...
+
+    def unpack_row(self, field: str, raw: bytes) -> tuple[Any, Any]:
+        """ValueError if it cannot be read."""
+
+    async def claim(self, name: Name, claimed: str) -> bool:
+        """Makes a name this thing's own, which is listed already; false if another thing has it."""
+
+    async def give_back(self, name: Name, claimed: str) -> None:
+        """The thing that had claimed this name is deleted."""
+
+    def claimed(self, state: State) -> str | None:
+        """The name that the thing has claimed."""
+
+    async def before_rows_go(self, name: Name, rows: Iterable[Any]) -> None:
+        """Rows are about to be deleted: what others see of them goes first."""
+
+    def rows_stored(self, name: Name, rows: Rows) -> None:
+        """Rows were stored."""

@@ -1,0 +1,136 @@
+"""The things of one kind that belong to this node: finding them, loading them, and letting them go.
+
+A request for a thing that is not ours, or while our lease is in doubt, is refused before any state is looked at
+(NOT_COORDINATOR). While Redis is away whatever has to be stored is refused, so that clients try again, and nobody loses
+its place by it. A name is kept only while there is something to know about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Generic
+
+from headrace.broker.owned.contract import Kind, Name, State
+from headrace.broker.owned.steps import Asked, Looked, Step
+from headrace.broker.owned.thing import Thing
+from headrace.store.cluster.owned import OwnedStore
+from headrace.store.confidence import Outlook
+from headrace.store.redis.topology import Slot
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+_LOAD_AT_ONCE = 64
+_UNSTORED_MAX = 10_000
+"""Things of which nothing is stored, kept for those who were told something: member ids that were handed out."""
+
+
+class Runtime(Generic[State]):
+    """All things of one kind here."""
+
+    def __init__(self, store: Store, stored: OwnedStore, kind: Kind[State], now_ms: Callable[[], int]) -> None:
+        self.kind = kind
+        self.stored = stored
+        self.now_ms = now_ms
+        """The wall clock as it was at the start, advanced by the monotonic one: it never goes back."""
+        self.things: dict[Name, Thing[State]] = {}
+        self._unstored: dict[Name, Thing[State]] = {}
+        """Those of which nothing is stored, oldest first."""
+        self._store = store
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Decides nothing any more: what is stored is what the next owner starts from."""
+        self._is_closed = True
+        for thing in list(self.things.values()):
+            thing.drop()
+
+    @property
+    def organisations(self) -> list[str]:
+        """Whose things are looked after."""
+        return list(self._store.organisations)
+
+    # -- whose things -------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> int:
+        """Rises whenever another node may have owned our things."""
+        return self._store.nodes.term
+
+    def slot_of(self, name: Name) -> Slot:
+        """Where a thing is stored."""
+        return self.stored.slot_of(*name)
+
+    def outlook_of(self, slot: Slot) -> Outlook:
+        """What a look at a thing there is good for."""
+        return self._store.outlook_of(slot)
+
+    def is_mine(self, name: Name) -> bool:
+        """Whether the thing belongs to this node."""
+        nodes = self._store.nodes
+        return nodes.owner(name.id.encode()).id == nodes.me.id
+
+    def may_decide(self, name: Name) -> bool:
+        """Whether the thing is ours and our lease is beyond doubt."""
+        return not self._is_closed and self._store.nodes.lease_is_valid and self.is_mine(name)
+
+    def check_owner(self, name: Name) -> None:
+        """Raises NOT_COORDINATOR unless we may decide."""
+        if not self.may_decide(name):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def ask(self, name: Name, event: Any, answer: asyncio.Future[Any]) -> None:
+        """Decides an event in its turn; the future is told the answer, which may be held back until others came."""
+        self.submit(name, Asked(self.kind, event, answer))
+
+    async def look(self, name: Name, make_event: Callable[[Thing[State]], Any] | None = None) -> Thing[State]:
+        """The thing, with all that came before decided. An event that is made of it then is decided, too."""
+        future: asyncio.Future[Thing[State]] = asyncio.get_running_loop().create_future()
+        self.submit(name, Looked(future, make_event))
+        return await future
+
+    async def look_at_all(self, org: str) -> list[Thing[State]]:
+        """Every thing of this node; raises if one cannot be loaded."""
+        names = [name for name in await self.names(org) if self.may_decide(name)]
+        found: list[Thing[State]] = []
+        for at in range(0, len(names), _LOAD_AT_ONCE):
+            found += await asyncio.gather(*(self.look(name) for name in names[at : at + _LOAD_AT_ONCE]))
+        return found
+
+    async def names(self, org: str) -> Iterable[Name]:
+        """All that are stored, of all nodes; perhaps a few that no longer are."""
+        return [Name(org, name) for name in await self.stored.names(org)]
+
+    def submit(self, name: Name, step: Step[State]) -> None:
+        thing = self.things.get(name)
+        if thing is None:
+            if not self.may_decide(name):
+                thing = Thing(name, self)  # not kept: it only carries the refusal
+            else:
+                thing = self.things[name] = Thing(name, self)
+        thing.submit(step)
+
+    # -- what the things ask for --------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._store.spawn(work)
+
+    def forget(self, thing: Thing[State]) -> None:
+        """Told by a thing that it is gone."""
+        if self.things.get(thing.name) is thing:
+            del self.things[thing.name]
+            self._unstored.pop(thing.name, None)
+
+    def keep_unstored(self, thing: Thing[State]) -> None:
+        """Told by a thing that it has a state of which nothing is stored. The oldest goes first: clients ask again."""
+        self._unstored[thing.name] = thing
+        if len(self._unstored) > _UNSTORED_MAX:
+            next(iter(self._unstored.values())).drop()
+
+    def is_stored(self, thing: Thing[State]) -> None:
+        """Told by a thing before its first write."""
+        self._unstored.pop(thing.name, None)

@@ -1,0 +1,134 @@
+"""What can be done to a thing in its turn. A step decides, and is told if that could not be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from headrace.broker.owned.contract import Decision, Kind, State
+from headrace.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.owned.thing import Thing
+
+log = logging.getLogger(__name__)
+
+
+class Step(Protocol[State]):
+    """One turn."""
+
+    def decide(self, thing: Thing[State]) -> Decision[State] | None:
+        """Nothing is decided if it is None."""
+
+    def adopted(self, thing: Thing[State]) -> None:
+        """The decision counts from now on."""
+
+    def refused(self, thing: Thing[State], error: KafkaError) -> None:
+        """The thing is not ours, cannot be read, or the decision could not be stored."""
+
+    def failed(self, error: Exception) -> None:
+        """A bug."""
+
+
+class Asked(Generic[State]):
+    """A request, or something else that happened, with the future of its answer."""
+
+    __slots__ = ("_answer", "_event", "_kind")
+
+    def __init__(self, kind: Kind[State], event: Any, answer: asyncio.Future[Any]) -> None:
+        self._kind = kind
+        self._event = event
+        self._answer = answer
+
+    def decide(self, thing: Thing[State]) -> Decision[State] | None:
+        return thing.machine.decide(thing.state, self._event, thing.now_ms())
+
+    def adopted(self, thing: Thing[State]) -> None:
+        """Its answer is one of the decision's replies, now or later."""
+
+    def refused(self, thing: Thing[State], error: KafkaError) -> None:
+        if not self._answer.done():
+            self._answer.set_result(self._kind.refusal(self._event, error))
+
+    def failed(self, error: Exception) -> None:
+        _fail(self._answer, error)
+
+
+class Looked(Generic[State]):
+    """A look at the thing as it is then, with all that came before decided; it may make an event of what it sees.
+
+    The future gives the thing, once such an event is stored.
+    """
+
+    __slots__ = ("_future", "_make_event")
+
+    def __init__(
+        self, future: asyncio.Future[Thing[State]], make_event: Callable[[Thing[State]], Any] | None = None
+    ) -> None:
+        self._future = future
+        self._make_event = make_event
+
+    def decide(self, thing: Thing[State]) -> Decision[State] | None:
+        event = self._make_event(thing) if self._make_event is not None else None
+        if event is not None:
+            return thing.machine.decide(thing.state, event, thing.now_ms())
+        self.adopted(thing)
+        return None
+
+    def adopted(self, thing: Thing[State]) -> None:
+        if not self._future.done():
+            self._future.set_result(thing)
+
+    def refused(self, thing: Thing[State], error: KafkaError) -> None:
+        self.failed(error)
+
+    def failed(self, error: Exception) -> None:
+        _fail(self._future, error)
+
+
+class Fired:
+    """A timer's deadline has passed, unless what came before renewed it."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: Hashable) -> None:
+        self._key = key
+
+    def decide(self, thing: Thing[Any]) -> Decision[Any] | None:
+        now_ms = thing.now_ms()
+        if not thing.timers.is_due(self._key, now_ms):
+            return None
+        return thing.machine.timer_fired(thing.state, self._key, now_ms)
+
+    def adopted(self, thing: Thing[Any]) -> None:
+        """What follows is in the decision."""
+
+    def refused(self, thing: Thing[Any], error: KafkaError) -> None:
+        thing.retry_timers(error)
+
+    def failed(self, error: Exception) -> None:
+        log.error("a timer failed", exc_info=error, extra={"timer": str(self._key)})
+
+
+class Resumed:
+    """The process stood still for a while: what it was sent may not have been read yet."""
+
+    def decide(self, thing: Thing[Any]) -> Decision[Any] | None:
+        return thing.machine.resume(thing.state, thing.now_ms())
+
+    def adopted(self, thing: Thing[Any]) -> None:
+        thing.has_stalled = False
+
+    def refused(self, thing: Thing[Any], error: KafkaError) -> None:
+        thing.retry_timers(error)
+
+    def failed(self, error: Exception) -> None:
+        log.error("deadlines were not renewed", exc_info=error)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        # A future takes no StopIteration.
+        future.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)

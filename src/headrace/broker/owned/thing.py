@@ -1,0 +1,389 @@
+"""One thing that this node owns: its state, its timers, and the order in which things happen to it.
+
+Steps wait in one queue and are taken one at a time: decided once, stored if the decision changes something durable,
+adopted, answered. While nothing has to be stored this happens as a step comes, without a task; the first one that
+needs the store starts a worker, which goes on until the queue is empty. What comes meanwhile waits in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+from headrace.broker.owned.alarm import Alarm
+from headrace.broker.owned.changes import apply, difference
+from headrace.broker.owned.contract import Decision, Name, State
+from headrace.broker.owned.steps import Fired, Resumed, Step
+from headrace.broker.owned.timers import Timers
+from headrace.store.cluster.owned import Changes, OwnershipLost, Taken
+from headrace.store.confidence import Confidence, Level, Look
+from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.owned.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_RETRY_MS = 500
+_STALLED_MS = 1_000
+"""An alarm that rings this late means that the process stood still: requests may wait to be read."""
+
+
+class Thing(Generic[State]):
+    """What is known of one thing. `state`, `fields` and `rows` are what was stored, or decided without a need to."""
+
+    def __init__(self, name: Name, runtime: Runtime[State]) -> None:
+        self.name = name
+        self.state: State | None = None
+        self.fields: dict[str, Any] = {}
+        """The document as it is stored."""
+        self.rows: dict[Any, Any] = {}
+        self.is_gone = False
+        """Deleted, or another node's: whoever still waits looks it up again."""
+        self.has_stalled = False
+        """Deadlines are to be renewed before any of them counts."""
+        self.machine = runtime.kind.machine(name)
+        self.timers: Timers[Hashable] = Timers()
+        self._runtime = runtime
+        self._kind = runtime.kind
+        self._store = runtime.stored
+        self._owner: str | None = None
+        """Our token; None while nothing of the thing is stored."""
+        slot = runtime.slot_of(name)
+        self.link, self._outlook = slot.link, runtime.outlook_of(slot)
+        self._confidence = Confidence()
+        self.doubt = self._confidence.doubt
+        self._alarm = Alarm(runtime.now_ms, self.ring_now)
+        self._waiting: deque[Step[State]] = deque()
+        self._open: tuple[Step[State], Decision[State]] | None = None
+        """Decided and not yet stored."""
+        self._is_working = False
+        self._must_go = False
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing of it is stored, nor was anybody told anything: the name of a thing that does not exist."""
+        return self._owner is None and self.state is None
+
+    @property
+    def owner(self) -> str:
+        """Our token; empty while nothing of the thing is stored."""
+        return self._owner or ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is known holds.
+
+        While Redis is away and our lease is beyond doubt nobody else can have changed anything.
+        """
+        level = self._confidence.level(self._outlook.view)
+        return level is Level.SURE or (level is not Level.UNREAD and not self.link.is_up)
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self._must_go and not self.is_gone
+
+    @property
+    def _is_ready(self) -> bool:
+        return not self.is_gone and not self._must_go and self.is_settled and self._runtime.may_decide(self.name)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def submit(self, step: Step[State]) -> None:
+        """Takes a step now if nothing stands in the way, else in its turn."""
+        self._waiting.append(step)
+        if not self._is_working:
+            if self._decide_waiting():
+                self._drop_if_nothing()
+            else:
+                self._is_working = True
+                self._runtime.spawn(self._work())
+
+    def _decide_waiting(self) -> bool:
+        """Decides what needs nothing from the store; false if something does."""
+        while self._waiting:
+            if not self._is_ready:
+                return False
+            step = self._waiting.popleft()
+            try:
+                decision = step.decide(self)
+            except Exception as error:
+                step.failed(error)
+                continue
+            if decision is None:
+                continue
+            if decision.is_durable:
+                self._open = step, decision
+                return False
+            self.adopt(decision)
+            step.adopted(self)
+        return True
+
+    async def _work(self) -> None:
+        try:
+            while self._open is not None or self._waiting or self._is_leaving:
+                if self._open is not None:
+                    await self._finish(*self._open)
+                if self._is_leaving:
+                    self.let_go()
+                if self._waiting and not await self._make_ready():
+                    return
+                self._decide_waiting()
+        except Exception as error:
+            for step in self._take_waiting():
+                step.failed(error)
+            raise
+        finally:
+            self._is_working = False
+            self._drop_if_nothing()
+
+    async def _make_ready(self) -> bool:
+        """False if nobody waits any more: they were refused, or went to where the thing is looked up again."""
+        try:
+            self._runtime.check_owner(self.name)
+            if self._confidence.level(self._outlook.view) is Level.UNREAD:
+                await self._load()
+            elif not self.is_gone and not self.is_settled:
+                await self._settle()
+        except KafkaError as error:
+            for step in self._take_waiting():
+                step.refused(self, error)
+            if self._confidence.level(self._outlook.view) is Level.UNREAD:
+                self.drop()
+            return False
+        if self.is_gone:
+            for step in self._take_waiting():
+                self._runtime.submit(self.name, step)
+            return False
+        return True
+
+    def _take_waiting(self) -> deque[Step[State]]:
+        waiting, self._waiting = self._waiting, deque()
+        return waiting
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    async def _finish(self, step: Step[State], decision: Decision[State]) -> None:
+        """Stores a decision, then adopts it. If storing fails, nothing happened."""
+        try:
+            while decision.claim is not None and not await self._claim(decision.claim):
+                self.machine.claim_refused(decision.claim)
+                decision = cast("Decision[State]", step.decide(self))
+            await self._write(decision)
+        except KafkaError as error:
+            step.refused(self, error)
+        except Exception as error:
+            step.failed(error)
+        else:
+            self.adopt(decision)
+            step.adopted(self)
+            if decision.tombstone:
+                self.drop()
+        finally:
+            self._open = None
+
+    async def _claim(self, claimed: str) -> bool:
+        await self._own()
+        return await self._kind.claim(self.name, claimed)
+
+    async def _own(self) -> str:
+        """Our token, taken at the first write of a thing that was not stored before."""
+        if self._owner is None:
+            self._owner = (await self._store.create(*self.name)).owner
+            self._runtime.is_stored(self)
+        return self._owner
+
+    async def _store_and_adopt(self, decision: Decision[State]) -> None:
+        if decision.is_durable:
+            await self._write(decision)
+        self.adopt(decision)
+
+    async def _write(self, decision: Decision[State]) -> None:
+        try:
+            if decision.tombstone:
+                await self._bury()
+            else:
+                await self._write_changes(decision)
+        except OwnershipLost:
+            self.let_go()
+            raise
+        except NotConfirmed:
+            self._confidence.doubt()  # the store has it, and is taken back to what was answered for
+            raise
+
+    async def _write_changes(self, decision: Decision[State]) -> None:
+        """Writes the fields and rows that differ from what is stored; nothing, if none does."""
+        kind, wanted = self._kind, decision.fields
+        rows = {row: value for row, value in decision.rows.items() if value is not None or row in self.rows}
+        fields: dict[str, Any] = {}
+        if wanted is not None:
+            fields = {field: value for field, value in wanted.items() if self.fields.get(field) != value}
+            fields |= dict.fromkeys(self.fields.keys() - wanted.keys())
+        if not fields and not rows:
+            return
+        doomed = [row for row, value in rows.items() if value is None]
+        if doomed:
+            await kind.before_rows_go(self.name, doomed)
+        packed = Changes(
+            {field: None if value is None else kind.pack_field(field, value) for field, value in fields.items()},
+            {kind.row_field(row): None if value is None else kind.pack_row(value) for row, value in rows.items()},
+        )
+        await self._store.write(*self.name, await self._own(), packed)
+        apply(self.fields, fields)
+        apply(self.rows, rows)
+        if rows:
+            kind.rows_stored(self.name, rows)
+
+    async def _bury(self) -> None:
+        """What others see of it goes first: a crash in between then leaves a thing to delete again, nothing unknown."""
+        claimed = self._kind.claimed(self.state) if self.state is not None else None
+        await self._kind.before_rows_go(self.name, list(self.rows))
+        if self._owner is not None:
+            await self._store.delete(*self.name, self._owner)
+        if claimed is not None:
+            await self._kind.give_back(self.name, claimed)
+
+    def adopt(self, decision: Decision[State]) -> None:
+        """Makes a decision what is known, and sends its answers."""
+        self.state = decision.state
+        self.timers.adopt(decision.timers)
+        self._alarm.set(self.timers.wake_ms())
+        if self._owner is None and self.state is not None and not self.is_gone:
+            self._runtime.keep_unstored(self)
+        for token, answer in decision.replies:
+            future = cast("asyncio.Future[Any]", token)
+            if not future.done():
+                future.set_result(answer)
+
+    # -- being sure ---------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        """Takes what is stored of the thing, if anything is."""
+        look = self._confidence.begin(self._outlook.view)
+        taken = await self._store.take(*self.name)
+        if taken is not None:
+            self._owner = taken.owner
+            self.rows = self._unpack_rows(taken)
+            self.fields = self._unpack_fields(taken)
+            if self.fields:
+                await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
+        self._confidence.end(look)
+
+    def _unpack_fields(self, taken: Taken) -> dict[str, Any]:
+        try:
+            return {field: self._kind.unpack_field(field, raw) for field, raw in taken.fields.items()}
+        except ValueError as error:
+            log.error(
+                f"a stored {self._kind.title} cannot be read; other stored data is kept",
+                extra={self._kind.title: self.name.id, "why": str(error)},
+            )
+            return {}
+
+    def _unpack_rows(self, taken: Taken) -> dict[Any, Any]:
+        """One row that cannot be read must not cost the others."""
+        rows: dict[Any, Any] = {}
+        for field, raw in taken.rows.items():
+            try:
+                row, value = self._kind.unpack_row(field, raw)
+            except ValueError as error:
+                log.error(
+                    f"a stored row of a {self._kind.title} cannot be read",
+                    extra={self._kind.title: self.name.id, "row": field, "why": str(error)},
+                )
+            else:
+                rows[row] = value
+        return rows
+
+    async def _settle(self) -> None:
+        """Takes the thing again after a sign of trouble; it may be gone afterwards."""
+        view, seen = self._outlook.view, self._confidence.seen
+        look = self._confidence.begin(view)
+        if self._owner is None:
+            self._settle_unstored(look)
+            return
+        taken = await self._store.create(*self.name, self._owner)
+        if not taken.nobody_came_between(self._owner):
+            self.let_go()
+            return
+        self._owner = taken.owner
+        await self._write_back(taken)
+        self._confidence.end(look)
+        if seen is not None and seen.term != view.term:
+            await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
+
+    def _settle_unstored(self, look: Look) -> None:
+        """What was told and not stored holds unless another node may have decided meanwhile."""
+        if self._confidence.seen is not None and self._confidence.seen.term == look.view.term:
+            self._confidence.end(look)
+        else:
+            self.drop()
+
+    async def _write_back(self, taken: Taken) -> None:
+        """Gives the store what it lost, and takes from it what was never acknowledged or is deleted."""
+        assert self._owner is not None
+        kind = self._kind
+        if self.state is not None and (claimed := kind.claimed(self.state)) is not None:
+            await kind.claim(self.name, claimed)
+        fields = {field: kind.pack_field(field, value) for field, value in self.fields.items()}
+        rows = {kind.row_field(row): kind.pack_row(value) for row, value in self.rows.items()}
+        changes = Changes(difference(taken.fields, fields), difference(taken.rows, rows))
+        if changes.fields or changes.rows:
+            await self._store.restore(*self.name, self._owner, changes)
+            log.warning(
+                f"the store differed from what a {kind.title} was told: state written again",
+                extra={kind.title: self.name.id},
+            )
+
+    # -- leaving ------------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """The thing is another node's now: it is let go as soon as nothing is being stored."""
+        self._must_go = True
+        if not self._is_working:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Tells whoever is parked that the thing is another node's, and forgets it."""
+        self.adopt(self.machine.unload(self.state, self._runtime.now_ms()))
+        self.drop()
+
+    def drop(self) -> None:
+        """Forgets the thing here; the next request looks it up again."""
+        self.is_gone = True
+        self._alarm.cancel()
+        self._runtime.forget(self)
+
+    def _drop_if_nothing(self) -> None:
+        if self.is_blank and not self._is_working and not self._waiting:
+            self.drop()
+
+    # -- timers -------------------------------------------------------------------------------------------------
+
+    def ring_now(self, late_ms: int = 0) -> None:
+        """Decides the timers that are due."""
+        if self.is_gone:
+            return
+        if late_ms > _STALLED_MS:
+            self.has_stalled = True
+        if self.has_stalled:
+            self.submit(Resumed())
+        for key in self.timers.due(self._runtime.now_ms()):
+            self.submit(Fired(key))
+        if not self._is_working and not self.is_gone:
+            self._alarm.set(self.timers.wake_ms())
+
+    def retry_timers(self, error: KafkaError) -> None:
+        """Timers could not be decided: they are due again soon."""
+        if error.code != ErrorCode.NOT_COORDINATOR:
+            title = self._kind.title
+            log.info(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
+        if not self.is_gone:
+            self._alarm.cancel()
+            self._alarm.set(self._runtime.now_ms() + _RETRY_MS)
+
+    def now_ms(self) -> int:
+        return self._runtime.now_ms()

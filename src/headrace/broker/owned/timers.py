@@ -1,0 +1,51 @@
+"""The armed timers of one thing. Plain data: whoever has a clock asks what is due.
+
+A decision says which timers to set or to cancel. A timer that fired stays armed until a decision about it was adopted:
+if storing that decision fails, the timer is simply due again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Timers(Generic[Key]):
+    """Deadlines by key."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[Key, int] = {}
+        self._wake_ms: int | None = None
+
+    def adopt(self, changes: Mapping[Key, int | None]) -> None:
+        """Sets and cancels. Cancelling what is not armed does nothing."""
+        for key, deadline_ms in changes.items():
+            if deadline_ms is None:
+                self._deadlines.pop(key, None)
+                continue
+            self._deadlines[key] = deadline_ms
+            if self._wake_ms is None or deadline_ms < self._wake_ms:
+                self._wake_ms = deadline_ms
+
+    def armed(self) -> Mapping[Key, int]:
+        return self._deadlines
+
+    def is_due(self, key: Key, now_ms: int) -> bool:
+        return self._deadlines.get(key, now_ms + 1) <= now_ms
+
+    def wake_ms(self) -> int | None:
+        """When to ask `due` next: never after the earliest deadline, at times before it.
+
+        A heartbeat moves a deadline later; looking for the new minimum each time would cost more than waking up once
+        for nothing.
+        """
+        return self._wake_ms if self._deadlines else None
+
+    def due(self, now_ms: int) -> list[Key]:
+        """What is due, earliest first. A key stays armed until a decision changes it."""
+        late = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items() if deadline_ms <= now_ms]
+        late.sort(key=lambda entry: entry[0])
+        self._wake_ms = min(self._deadlines.values(), default=None)
+        return [key for _, key in late]

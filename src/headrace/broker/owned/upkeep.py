@@ -1,0 +1,86 @@
+"""What an owner does although nobody asks.
+
+Stored things are loaded at the start, and again whenever nodes come or go: a timer has to end although no request
+names its thing. Things that went to another node are let go, and those that a store that went back in time lost are
+written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Generic
+
+from headrace.broker.owned.contract import State
+from headrace.broker.owned.runtime import Runtime
+from headrace.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 1.0
+
+
+class OwnedUpkeep(Generic[State]):
+    """The background work for the things of one kind."""
+
+    def __init__(self, runtime: Runtime[State]) -> None:
+        self._runtime = runtime
+        self._loaded: dict[str, int] = {}
+        """Organisation -> in which term its things were loaded."""
+        self._registered: dict[str, tuple[int, ...]] = {}
+        """Organisation -> when its things were last seen to be listed."""
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Nodes came or went: there is something to do now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        title = self._runtime.kind.title
+        while True:
+            try:
+                self.let_go_what_moved()
+                await self._load_what_came()
+                await self._check_what_is_here()
+            except KafkaError as error:
+                log.debug(f"upkeep of {title}s is postponed", extra={"why": str(error)})
+            except Exception:
+                log.exception(f"upkeep of {title}s failed")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY_S):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def _load_what_came(self) -> None:
+        term = self._runtime.term
+        for org in self._runtime.organisations:
+            if self._loaded.get(org) != term:
+                await self._runtime.look_at_all(org)
+                self._loaded[org] = term
+
+    def let_go_what_moved(self) -> None:
+        """Lets things go that other nodes own by now."""
+        runtime = self._runtime
+        for thing in list(runtime.things.values()):
+            if not runtime.is_mine(thing.name):
+                log.info(f"a {runtime.kind.title} moved to another node", extra={runtime.kind.title: thing.name.id})
+                thing.release()
+
+    def _doubt_what_may_not_be_listed(self) -> None:
+        runtime = self._runtime
+        for org in runtime.organisations:
+            now = runtime.stored.registers_timeline(org)
+            if self._registered.setdefault(org, now) != now:
+                self._registered[org] = now
+                for thing in runtime.things.values():
+                    if thing.name.org == org:
+                        thing.doubt()
+
+    async def _check_what_is_here(self) -> None:
+        self._doubt_what_may_not_be_listed()
+        runtime = self._runtime
+        for thing in list(runtime.things.values()):
+            if runtime.is_mine(thing.name) and not thing.is_settled and thing.link.is_up:
+                await runtime.look(thing.name)

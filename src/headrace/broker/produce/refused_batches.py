@@ -1,0 +1,78 @@
+"""Where a connection's batches were refused for now, so that those sent behind them are refused alike.
+
+An idempotent producer has up to five requests under way. If one is refused for now (another node leads, the store is
+away) and the trouble is over when the next one is looked at, that one does not follow what is in the log. Yet it was
+sent before its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka raise its epoch and
+send again under it whatever it is not sure of, in all partitions: what is in the log already would be doubled. So it
+is refused for now as well; the client sends both again, in order.
+
+While partitions move between nodes the refusal may have come from another node: then nobody here knows of it, and
+whatever does not follow is refused for now until things have settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.partition.appending import Appended
+from headrace.wire.errors import ErrorCode, KafkaError
+
+_BEHIND_MOST = 4
+"""A producer that has not seen the answer to one request has sent at most so many behind it."""
+
+_FOR_NOW = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class _Refusal:
+    """One refusal, and how many more batches may have been on their way behind it."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = _BEHIND_MOST
+
+
+class RefusedBatches:
+    """The last refusal in each partition, until a batch that was sent after it is in the log."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[tuple[bytes, int], _Refusal] = {}
+
+    def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
+        """Learns a batch's outcome the moment it is known: before that of the next one is."""
+        before = self._refusals.get((topic.uuid, number)) if self._refusals else None
+        appended.add_done_callback(partial(self._learn, topic, number, before))
+
+    def _learn(self, topic: Topic, number: int, before: _Refusal | None, appended: asyncio.Future[Appended]) -> None:
+        if appended.cancelled():
+            return
+        error = appended.exception()
+        if isinstance(error, KafkaError):
+            self.note(topic, number, error)
+        elif before is not None and self._refusals.get((topic.uuid, number)) is before:
+            del self._refusals[topic.uuid, number]
+
+    def note(self, topic: Topic, number: int, error: KafkaError) -> None:
+        """A batch was refused."""
+        if error.code in _FOR_NOW:
+            self._refusals[topic.uuid, number] = _Refusal()
+
+    def verdict(self, topic: Topic, number: int, error: KafkaError, *, is_settled: bool) -> KafkaError:
+        """What to answer: the error, unless it may only follow from a refusal that the client did not know of."""
+        if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            return error
+        refusal = self._refusals.get((topic.uuid, number))
+        if refusal is not None and refusal.left:
+            refusal.left -= 1
+        elif is_settled:
+            return error
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch got a retriable error.")

@@ -1,0 +1,111 @@
+"""The batches of a transaction: whether they may be appended is asked once for a request, before any of them is.
+
+What is found out here holds while the batch waits in its partition's queue, unless a marker of its producer comes
+between: then the queue asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from headrace.broker.call import Call
+from headrace.broker.transactions.joining import Producing
+from headrace.security.acls import Operation
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.partition.base import Partition
+from headrace.store.partition.verification import Moment, Verification, moment_of
+from headrace.wire.batch import HEADER_BYTES, BatchHeader, read_header
+from headrace.wire.batch_errors import BatchError
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.produce import ProduceRequest
+
+_IDS_SINCE = 13
+
+
+class Transaction(NamedTuple):
+    """What a request's batches belong to."""
+
+    call: Call
+    who: Producing | None
+    refusal: KafkaError | None
+    """Why none of its transactional batches may be appended."""
+    asked: dict[Partition, Moment]
+    """Where it was asked whether they may, and when."""
+
+    async def ask(self, partition: Partition) -> None:
+        """Asks again, for a batch that is at the head of its queue."""
+        assert self.who is not None
+        await self.call.broker.joining.check(self.who, [partition], version=self.call.version, patiently=False)
+
+
+async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
+    """Looks at a request's batches by their headers; None if none of them is part of a transaction."""
+    headers = list(_transactional(request))
+    if not headers:
+        return None
+    if request.transactional_id is None:
+        return _refused(call, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "The request names no transactional id.")
+    producers = {(header.producer_id, header.producer_epoch) for _, _, _, header in headers}
+    if len({producer_id for producer_id, _ in producers}) > 1 or not request.transactional_id:
+        return _refused(call, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The batches have several producer ids.")
+    producer_id, epoch = next(iter(producers))
+    who = Producing(call.caller.organisation, request.transactional_id, producer_id, epoch)
+    asked: dict[Partition, Moment] = {}
+    for name, topic_id, number, _ in headers:
+        partition = await _partition(call, name, topic_id, number)
+        if partition is not None and producer_id not in partition.producers.open:
+            asked[partition] = moment_of(partition, producer_id)
+    try:
+        if asked:
+            await call.broker.joining.check(who, list(asked), version=call.version, patiently=True)
+    except KafkaError as error:
+        return Transaction(call, who, error, asked)
+    return Transaction(call, who, None, asked)
+
+
+def verification_of(transaction: Transaction | None, partition: Partition, header: BatchHeader) -> Verification | None:
+    """What has to hold while the batch waits; raises if it does not hold already."""
+    if not header.is_transactional:
+        return None
+    if partition.topic.is_stream:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "Topics of format stream take no part in transactions."
+        )
+    assert transaction is not None
+    moment = transaction.asked.get(partition)
+    if transaction.refusal is not None and (moment is not None or transaction.who is None):
+        raise transaction.refusal
+    verification = Verification(lambda: transaction.ask(partition))
+    if moment is not None:
+        verification.answered(moment)
+    return verification
+
+
+def _transactional(request: ProduceRequest) -> Iterator[tuple[str, bytes, int, BatchHeader]]:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, memoryview) and len(data.records) >= HEADER_BYTES:
+                try:
+                    header = read_header(data.records)
+                except BatchError:
+                    continue  # it is refused when its turn comes
+                if header.is_transactional and not header.is_control:
+                    yield topic.name, topic.topic_id, data.index, header
+
+
+async def _partition(call: Call, name: str, topic_id: bytes, number: int) -> Partition | None:
+    try:
+        topic: Topic = await call.topic(Operation.WRITE, name, topic_id, by_id=call.version >= _IDS_SINCE)
+        partition = await call.led_partition(topic, number)
+        if topic.is_stream:
+            return None
+        if partition.is_stale:
+            await partition.confirm()
+    except KafkaError:
+        return None  # it is told so when its turn comes
+    return partition
+
+
+def _refused(call: Call, code: ErrorCode, message: str) -> Transaction:
+    return Transaction(call, None, KafkaError(code, message), {})

@@ -1,0 +1,43 @@
+"""What a handler says when it reaches for something: which operation, and whose right to it counts.
+
+A topic is reached with a right to it (`Operation.READ`) or, where Kafka does it that way, with a right to the whole
+cluster (`OnCluster(Operation.DESCRIBE)`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.security.acls import Operation, ResourceType
+from headrace.wire.errors import ErrorCode, KafkaError
+
+REFUSALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+_MESSAGES = {
+    ResourceType.TOPIC: "Topic authorization failed.",
+    ResourceType.GROUP: "Group authorization failed.",
+    ResourceType.CLUSTER: "Cluster authorization failed.",
+    ResourceType.TRANSACTIONAL_ID: "Transactional Id authorization failed.",
+    ResourceType.DELEGATION_TOKEN: "Delegation Token authorization failed.",
+}
+
+
+class OnCluster(NamedTuple):
+    """An operation that a right to the cluster is needed for."""
+
+    operation: Operation
+
+
+Ask = Operation | OnCluster
+
+
+class NotAuthorized(KafkaError):
+    """The caller may not do that."""
+
+    def __init__(self, kind: ResourceType) -> None:
+        super().__init__(REFUSALS[kind], _MESSAGES[kind])

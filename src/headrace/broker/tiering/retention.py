@@ -1,0 +1,98 @@
+"""Retention of tiered topics, and saying once what stands in its way.
+
+Some partitions of a topic have their turn at the same time: they have one table, and one look at it is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.store.partition.base import Partition
+from headrace.store.partition.old_records import Limits, Trouble, TroubleKind
+from headrace.store.redis.errors import StoreError
+from headrace.store.topic_configs.policy import TopicPolicy
+
+if TYPE_CHECKING:
+    from headrace.broker.access import Access
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 32
+_FILLS_PERCENT = 60
+"""Of the store's memory: time to say that it fills while records cannot leave it."""
+
+
+class TieredRetention:
+    """Applies the retention of tiered partitions; remembers what troubles each of them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._troubles: dict[tuple[bytes, int], Trouble] = {}
+        self._behind: dict[tuple[bytes, int], int] = {}
+        """Where the lake ended when it was found to be behind."""
+        self._told: set[tuple[bytes, TroubleKind]] = set()
+        self._told_of_memory = False
+
+    async def apply(self, access: Access, topic: Topic, numbers: Sequence[int], policy: TopicPolicy) -> None:
+        """The turn of a topic's partitions."""
+        limits = Limits(
+            policy.retention_ms, policy.retention_bytes, policy.local_retention_ms, policy.local_retention_bytes
+        )
+        for at in range(0, len(numbers), _AT_ONCE):
+            turns = (self._apply(access, topic, number, limits) for number in numbers[at : at + _AT_ONCE])
+            for outcome in await asyncio.gather(*turns, return_exceptions=True):
+                if isinstance(outcome, StoreError):
+                    log.info("tiering is postponed", extra={"topic": topic.name, "why": str(outcome)})
+                elif isinstance(outcome, Exception):
+                    log.error("tiering failed", extra={"topic": topic.name}, exc_info=outcome)
+        self._tell_of_memory()
+
+    async def _apply(self, access: Access, topic: Topic, number: int, limits: Limits) -> None:
+        partition = await access.partition(topic, number)
+        key = (topic.uuid, number)
+        trouble = self._if_it_stays(key, await partition.leave_to_lake(limits))
+        await partition.save_trouble(trouble.why if trouble else "")
+        if trouble is None:
+            self._troubles.pop(key, None)
+            self._tell_all_clear(topic)
+        else:
+            self._troubles[key] = trouble
+            self._tell(topic, partition, trouble)
+
+    def _if_it_stays(self, key: tuple[bytes, int], trouble: Trouble | None) -> Trouble | None:
+        """An archive that is behind is at work, unless it is found at the same place again."""
+        if trouble is None or trouble.kind is not TroubleKind.BEHIND:
+            self._behind.pop(key, None)
+            return trouble
+        before, self._behind[key] = self._behind.get(key), trouble.held_end
+        return trouble if before == trouble.held_end else None
+
+    def _tell(self, topic: Topic, partition: Partition, trouble: Trouble) -> None:
+        if (topic.uuid, trouble.kind) in self._told:
+            return
+        self._told.add((topic.uuid, trouble.kind))
+        log.warning(
+            "records of a tiered topic cannot leave Redis, which fills up until this is fixed",
+            extra={"partition": repr(partition), "why": trouble.why},
+        )
+
+    def _tell_all_clear(self, topic: Topic) -> None:
+        told = {(uuid, kind) for uuid, kind in self._told if uuid == topic.uuid}
+        if told and not any(uuid == topic.uuid for uuid, _ in self._troubles):
+            self._told -= told
+            log.info("records of a tiered topic leave Redis again", extra={"topic": topic.name})
+
+    def _tell_of_memory(self) -> None:
+        """Says early that the store fills because of a lake, not of what is produced alone."""
+        fills = bool(self._troubles) and self._store.memory_percent >= _FILLS_PERCENT
+        if fills and not self._told_of_memory:
+            log.error(
+                "the store fills up because records cannot leave Redis; at the high mark produces are rejected",
+                extra={"partitions": len(self._troubles), "memory_percent": self._store.memory_percent},
+            )
+        self._told_of_memory = fills

@@ -1,0 +1,45 @@
+"""How a tiered topic stands, for people: what is in Redis, what the lake holds, and why records stay where they are.
+
+Kafka's own answers have no room for a reason, so it is a fact beside a topic's configs, given to whoever asks for it by
+name. Any node can tell: what the leaders noted is in the store, and the lake is the same for all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.broker.access import Access
+from headrace.cold_log import ColdPartition
+from headrace.store.cluster.catalogue import Topic
+from headrace.wire.errors import KafkaError
+
+TIERING = "headrace.tiering"
+
+
+class PartitionTiering(msgspec.Struct, frozen=True):
+    """One partition."""
+
+    partition: int
+    log_start: int
+    local_start: int
+    lake_end: int | None
+    """The offset behind the last one that the lake holds; None if it holds nothing, or nobody knows."""
+    trouble: str | None
+
+
+async def tiering_of(access: Access, topic: Topic) -> str:
+    """All partitions of a topic, as JSON."""
+    cold = access.broker.store.cold
+    found = []
+    away: str | None = None
+    for number, standing in enumerate(await access.standing(topic)):
+        lake_end = None
+        if away is None:
+            try:
+                held = await cold.held(ColdPartition(topic.name, topic.uuid, number, access.caller.organisation))
+                lake_end = held.end if held else None
+            except KafkaError as error:
+                away = str(error)  # the next partition's answer would be the same, and as slow
+        trouble = standing.trouble or away
+        found.append(PartitionTiering(number, standing.log_start, standing.local_start, lake_end, trouble))
+    return msgspec.json.encode(found).decode()

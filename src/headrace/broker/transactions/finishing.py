@@ -1,0 +1,202 @@
+"""What follows the commit point: a marker in every partition, a verdict for every group, then Complete.
+
+All of it can be done twice, so a new owner that finds a transaction prepared does all of it. Every partition that was
+listed gets a marker, whether something is open there or not: a first batch that was delayed is known to be late by it.
+Before a marker is appended the store is asked whether this node still owns the id, after the end of the log was known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.broker.owned.contract import Name
+from headrace.broker.owned.runtime import Runtime
+from headrace.broker.owned.thing import Thing
+from headrace.broker.transactions.opened import expire, open_from
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.cluster.identity import from_kafka_uuid
+from headrace.store.cluster.transactions import StoredOpen
+from headrace.store.partition.verification import Verification, moment_of
+from headrace.store.redis.errors import PartitionGone
+from headrace.transactions.events import Finished
+from headrace.transactions.state import Ending, TransactionalId
+from headrace.wire.batch import read_header
+from headrace.wire.control import EndMarker, end_marker
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_MARKER_WAIT_S = 5.0
+_REPLACED = (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.NOT_COORDINATOR)
+
+
+class Replaced(Exception):
+    """The id is another node's, or this transaction has been finished."""
+
+
+class Finisher:
+    """Finishes the prepared transactions of this node, each in a task of its own."""
+
+    def __init__(self, store: Store, runtime: Runtime[TransactionalId]) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._tasks: dict[Name, asyncio.Task[None]] = {}
+
+    def start(self, thing: Thing[TransactionalId]) -> asyncio.Task[None] | None:
+        """Begins, if there is something to finish and nobody does; the task."""
+        name, known = thing.name, thing.state
+        if name not in self._tasks and known is not None and known.is_prepared:
+            task = asyncio.create_task(self._finish(thing), name=f"finish {name.id}")
+            self._tasks[name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+        return self._tasks.get(name)
+
+    def stop(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _finish(self, thing: Thing[TransactionalId]) -> None:
+        pause_s = _PAUSE_S
+        while not thing.is_gone and thing.state is not None and thing.state.is_prepared:
+            ending = thing.state.ending
+            assert ending is not None
+            try:
+                await self.spread(thing, ending)
+                await self._runtime.look(thing.name, partial(_finished, ending.number))
+                return
+            except Replaced:
+                return
+            except KafkaError as error:
+                extra = {"transactional_id": thing.name.id, "why": str(error)}
+                log.info("finishing a transaction is postponed", extra=extra)
+            except Exception:
+                log.exception("finishing a transaction failed", extra={"transactional_id": thing.name.id})
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def end_lost(self, name: Name, stored: StoredOpen, producer_id: int) -> Thing[TransactionalId]:
+        """Ends a transaction that was open when another server took over, and of which something may be lost.
+
+        If a marker says that it was committed, its prepare was lost and its markers were kept, on another server or in
+        a node's memory: then it is committed everywhere. Else it is aborted.
+        """
+        commit = await self._was_committed(name, stored, producer_id)
+        thing = await expire(self._runtime, name, open_from(stored), commit=commit)
+        log.warning(
+            "a transaction was open when another server took over: it is committed, as a marker says"
+            if commit
+            else "a transaction was open when another server took over: it is aborted, and its producer fenced",
+            extra={"transactional_id": name.id, "partitions": len(stored.parts.partitions)},
+        )
+        self.start(thing)
+        return thing
+
+    async def _was_committed(self, name: Name, stored: StoredOpen, producer_id: int) -> bool:
+        organisation = self._store.organisations[name.org]
+        for place in stored.parts.partitions:
+            topic = await organisation.catalogue.find_uuid(from_kafka_uuid(place.topic_id))
+            if topic is None:
+                continue
+            with contextlib.suppress(PartitionGone):
+                partition = await organisation.partition(topic, place.number)
+                partition.doubt()
+                await partition.confirm()
+                known = partition.producers.by_id.get(producer_id)
+                if known is not None and known.ended == stored.number and known.committed:
+                    return True
+        return False
+
+    async def spread(self, thing: Thing[TransactionalId], ending: Ending) -> None:
+        """Gives all whom it concerns the verdict; raises the last trouble if some did not get it."""
+        marks = _Marks(self._store, thing, ending)
+        troubles: list[BaseException] = []
+        for at in range(0, len(ending.partitions), _AT_ONCE):
+            troubles += await marks.write(ending.partitions[at : at + _AT_ONCE])
+        for group_id in ending.groups if not troubles else ():
+            await self._store.transactions.give_verdict(
+                thing.name.org, group_id, ending.producer_id, ending.number, commit=ending.commit
+            )
+        if troubles:
+            raise next((trouble for trouble in troubles if isinstance(trouble, Replaced)), troubles[-1])
+
+
+class _Marks:
+    """The markers of one transaction."""
+
+    def __init__(self, store: Store, thing: Thing[TransactionalId], ending: Ending) -> None:
+        self._store = store
+        self._organisation = store.organisations[thing.name.org]
+        self._thing = thing
+        self._ending = ending
+        self._owner = thing.owner
+        epoch = int(self._owner.split(".", 1)[0])
+        self._marker = EndMarker(ending.commit, epoch, b"%d" % ending.number)
+
+    async def write(self, places: tuple[tuple[str, int], ...]) -> list[BaseException]:
+        """Appends them; what went wrong."""
+        found = [(place, await self._topic(place[0])) for place in places]
+        work = [self._mark(topic, place[1]) for place, topic in found if topic is not None and not topic.is_stream]
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    async def _topic(self, topic_id: str) -> Topic | None:
+        """None if it was deleted."""
+        return await self._organisation.catalogue.find_uuid(from_kafka_uuid(topic_id))
+
+    async def _mark(self, topic: Topic, number: int) -> None:
+        ending = self._ending
+        batch = end_marker(self._marker, ending.producer_id, ending.epoch, self._store.clock.wall_ms())
+        try:
+            if self._store.nodes.leader(topic, number) == self._store.nodes.me:
+                await self._append(topic, number, batch)
+            else:
+                await self._organisation.mark(topic, number, batch, self._ask)
+        except PartitionGone:
+            return
+        except KafkaError as error:
+            if error.code in _REPLACED:
+                raise Replaced from error
+            if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise
+            log.info(
+                "a marker came late",
+                extra={"partition": f"{topic.name}-{number}", "transactional_id": self._thing.name.id},
+            )
+
+    async def _append(self, topic: Topic, number: int, batch: bytes) -> None:
+        """Through the queue of the partition, which this node leads."""
+        partition = await self._organisation.partition(topic, number)
+        await partition.confirm()
+        verification = Verification(self._ask, marker=self._marker, exceeds=self._ending.version == 2)
+        moment = moment_of(partition, self._ending.producer_id)
+        await self._ask()
+        verification.answered(moment)
+        header = read_header(batch)
+        writer, data = partition.writer, memoryview(bytearray(batch))
+        await partition.copies.until_confirmed(writer.submit(data, header, _MARKER_WAIT_S, verification=verification))
+
+    async def _ask(self) -> None:
+        """Whether the id is still ours, and the verdict has not been spread by another owner."""
+        owner, state, number = await self._store.transactions.owner_and_state(*self._thing.name)
+        if owner != self._owner or number != self._ending.number:
+            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
+
+
+def _finished(number: int, thing: Thing[TransactionalId]) -> Finished:
+    return Finished(number)
+
+
+async def wait_for(task: asyncio.Task[None] | None, timeout_s: float) -> None:
+    """Waits a while for a transaction to be finished, so that its producer need not ask again for the next one."""
+    if task is not None:
+        await asyncio.wait((task,), timeout=timeout_s)  # how it ends is not the producer's matter

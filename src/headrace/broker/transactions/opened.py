@@ -1,0 +1,23 @@
+"""Open transactions as the store has them, and as the machine knows them."""
+
+from __future__ import annotations
+
+from headrace.broker.owned.contract import Name
+from headrace.broker.owned.runtime import Runtime
+from headrace.broker.owned.thing import Thing
+from headrace.store.cluster.transactions import StoredOpen
+from headrace.transactions.events import Expire
+from headrace.transactions.state import Open, TransactionalId
+
+
+def open_from(stored: StoredOpen) -> Open:
+    """What the machine knows of an open transaction."""
+    partitions = tuple((place.topic_id, place.number) for place in stored.parts.partitions)
+    return Open(stored.number, stored.start_ms, partitions, tuple(stored.parts.groups))
+
+
+async def expire(
+    ids: Runtime[TransactionalId], name: Name, seen: Open, *, commit: bool = False
+) -> Thing[TransactionalId]:
+    """Aborts what is open, if it still is; or commits it, if it had been."""
+    return await ids.look(name, lambda _: Expire(seen, commit))
