@@ -1,132 +1,139 @@
-"""Reads a range of offsets of one partition as rows, the next fetch under way while the last one is decoded.
+"""Reads a range of offsets of one partition: fetch after fetch, the next ones under way while the last is worked on.
 
-Rule kept here: the range was there when it was planned, so each of its records comes, once and in order, or the
-reader learns that it was lost (`DataLost`), or asked to go on without it. Holes inside the range are legal: control
-records, compaction and offsets made of time leave them.
+The one loop of all who read topics: Spark's source, the archive and its proof, the replay. A thread of its own fetches,
+at most two answers ahead. Holes inside a range are legal: control records, compaction and offsets made of time leave
+them. What is made of records that do not come differs, and is the reader's own to say (`Absence`). A broker that is
+away is tried again by `client` until its deadline.
 
-A thread of its own fetches, at most two answers ahead; a broker that is away is tried again by `client` until its
-deadline.
+Free of Arrow and of the compiled decoder, so that whoever plans ranges need not load them.
 """
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from typing import Protocol
 
-import pyarrow as pa
+import msgspec
 
-from headrace.client import Admin, Cluster, Reader
-from headrace.client.admin import EARLIEST, LATEST
+from headrace.client import Cluster, Reader
 from headrace.client.reader import Fetched
-from headrace.lake.decode import decode
-from headrace.lake.ranges import DataLost, OffsetRange
 from headrace.wire.batch import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 
-log = logging.getLogger(__name__)
-
 FETCH_BYTES = 8 * 1024 * 1024
 FETCHES_AHEAD = 2
-STALL_TIMEOUT_S = 60.0
-"""How long records that a broker said to have may fail to come, after a change of leader for instance."""
-
-_LOSSES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_NO_LIMIT = 1 << 62
 
 
-def read_range(
-    connect: Callable[[], Cluster],
+class OffsetRange(msgspec.Struct, frozen=True):
+    """The offsets [start, stop) of a partition."""
+
+    topic: str
+    partition: int
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Portion(msgspec.Struct, frozen=True):
+    """What one fetch brought: all that a partition has of the offsets [start, stop), in whole batches."""
+
+    fetched: Fetched
+    start: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.fetched.batches))
+
+
+class Silence(msgspec.Struct, frozen=True):
+    """Answers without a record, in a row, from an offset on."""
+
+    position: int
+    answers: int
+    seconds: float
+    last: Fetched
+
+
+class Absence(Protocol):
+    """What a reader makes of records that do not come."""
+
+    def gone(self, cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError) -> int:
+        """Where to go on after an error; raises where that is not for the reader to say."""
+        ...
+
+    def silent(self, wanted: OffsetRange, silence: Silence) -> int | None:
+        """Where to go on: at the same position, to ask again; behind what has no records; None: not at all."""
+        ...
+
+
+def fetch_range(
+    cluster: Cluster,
     wanted: OffsetRange,
+    absence: Absence,
     *,
-    fail_on_data_loss: bool = True,
     read_committed: bool = True,
-    headers: bool = True,
     fetch_bytes: int = FETCH_BYTES,
-) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a range, as `decode` gives them. `connect` makes the cluster, which is closed at the end."""
-    with connect() as cluster:
-        reader = Reader(cluster, max_bytes=fetch_bytes, read_committed=read_committed)
-        position = wanted.start
-        for fetched in _ahead(_fetches(reader, wanted, fail_on_data_loss)):
-            yield from decode(
-                fetched.batches,
-                topic=wanted.topic,
-                partition=wanted.partition,
-                first_offset=position,
-                stop_offset=wanted.stop,
-                aborted=fetched.aborted,
-                headers=headers,
-            )
-            position = next_offset(fetched, position)
+    most_bytes: int = _NO_LIMIT,
+) -> Generator[Portion, None, None]:
+    """Portions that follow each other, to the range's end, or until `most_bytes` have come.
+
+    The cluster is the loop's until it ends or is closed.
+    """
+    reader = Reader(cluster, max_bytes=fetch_bytes, read_committed=read_committed)
+    return _ahead(lambda: _portions(reader, wanted, absence, most_bytes))
 
 
-def next_offset(fetched: Fetched, position: int) -> int:
+def _portions(reader: Reader, wanted: OffsetRange, absence: Absence, most_bytes: int) -> Iterator[Portion]:
+    position, left_bytes = wanted.start, most_bytes
+    empty, since = 0, time.monotonic()
+    while position < wanted.stop and left_bytes > 0:
+        try:
+            fetched = reader.fetch_raw(wanted.topic, wanted.partition, position)
+            _check_start(fetched, position)
+        except KafkaError as error:
+            position = absence.gone(reader.cluster, wanted, position, error)
+            continue
+        after = _next_offset(fetched, position)
+        if after > position:
+            empty, since = 0, time.monotonic()
+        else:
+            empty += 1
+            silence = Silence(position, empty, time.monotonic() - since, fetched)
+            if (going_on := absence.silent(wanted, silence)) is None:
+                return
+            if (after := going_on) == position:
+                continue
+        portion = Portion(fetched, position, min(after, wanted.stop))
+        yield portion
+        position, left_bytes = portion.stop, left_bytes - portion.size_bytes
+
+
+def _check_start(fetched: Fetched, position: int) -> None:
+    """A log that starts behind the position by now may have lost what lay between, unless that came with the answer."""
+    if fetched.log_start_offset > position and not (
+        fetched.batches and read_header(fetched.batches[0]).base_offset <= position
+    ):
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The partition starts at {fetched.log_start_offset}.")
+
+
+def _next_offset(fetched: Fetched, position: int) -> int:
     """Where to go on behind these batches."""
     return max(position, read_header(fetched.batches[-1]).next_offset) if fetched.batches else position
 
 
-def _fetches(reader: Reader, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[Fetched]:
-    """Fetch after fetch until the range is covered; each of them has batches."""
-    position = wanted.start
-    stalled_since = time.monotonic()
-    while position < wanted.stop:
-        try:
-            fetched = reader.fetch_raw(wanted.topic, wanted.partition, position)
-        except KafkaError as error:
-            position = _after_loss(reader.cluster, wanted, position, error, fail_on_data_loss)
-            continue
-        after = next_offset(fetched, position)
-        if after > position:
-            yield fetched
-            position, stalled_since = after, time.monotonic()
-        elif time.monotonic() - stalled_since > STALL_TIMEOUT_S:
-            message = (
-                f"Offsets {position} to {wanted.stop - 1} of {wanted} did not come within {STALL_TIMEOUT_S:.0f} s; "
-                f"the broker says that it ends at {fetched.high_watermark}."
-            )
-            _report(message, fail_on_data_loss)
-            return
-
-
-def _after_loss(
-    cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError, fail_on_data_loss: bool
-) -> int:
-    """Where to go on after an error that says that records are gone; any other error is raised."""
-    if error.code in _LOSSES:
-        _report(f"{wanted} is gone, and with it offsets {position} to {wanted.stop - 1}.", fail_on_data_loss)
-        return wanted.stop
-    if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-        raise error
-    partition = (wanted.topic, wanted.partition)
-    admin = Admin(cluster)
-    first = admin.list_offsets({partition: EARLIEST})[partition].offset
-    end = admin.list_offsets({partition: LATEST})[partition].offset
-    if first <= position < end:
-        raise error
-    resume = min(first, wanted.stop) if first > position else wanted.stop
-    _report(
-        f"Offsets {position} to {resume - 1} of {wanted} are gone: it holds {first} to {end - 1} now."
-        if end > first
-        else f"Offsets {position} to {resume - 1} of {wanted} are gone: it is empty, and goes on at {end}.",
-        fail_on_data_loss,
-    )
-    return resume
-
-
-def _report(message: str, fail_on_data_loss: bool) -> None:
-    if fail_on_data_loss:
-        raise DataLost(f"{message} To go on without lost records, set failOnDataLoss to false.")
-    log.warning("%s Going on without them.", message)
-
-
-def _ahead(fetches: Iterator[Fetched]) -> Iterator[Fetched]:
+def _ahead(portions: Callable[[], Iterator[Portion]]) -> Generator[Portion, None, None]:
     """The same, fetched by a thread while the consumer works on what it has."""
-    ready: queue.Queue[Fetched | BaseException | None] = queue.Queue(FETCHES_AHEAD)
+    ready: queue.Queue[Portion | BaseException | None] = queue.Queue(FETCHES_AHEAD)
     abandoned = threading.Event()
 
-    def put(item: Fetched | BaseException | None) -> bool:
+    def put(item: Portion | BaseException | None) -> bool:
         while not abandoned.is_set():
             try:
                 ready.put(item, timeout=0.1)
@@ -137,8 +144,8 @@ def _ahead(fetches: Iterator[Fetched]) -> Iterator[Fetched]:
 
     def fetch() -> None:
         try:
-            for fetched in fetches:
-                if not put(fetched):
+            for portion in portions():
+                if not put(portion):
                     return
             put(None)
         except BaseException as error:  # to be raised where it is waited for

@@ -7,22 +7,28 @@ and the terminal stays the command's own.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from signal import Signals
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+TRIES = 4
+"""Of a task. Spark's own default for a cluster; locally it would give up a job with the first worker that dies."""
 _QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?")
 
 
 class NoJava(RuntimeError):
@@ -44,33 +50,151 @@ def check_java() -> None:
         raise NoJava(f"Spark needs Java, and {java} cannot be run: {remedy}") from None
     match = _VERSION.search(said.stderr)
     if match is None:
-        raise NoJava(f"Spark needs Java, and {java} does not say its version: {remedy}")
+        raise NoJava(f"Spark needs Java, and {java} does not report its version: {remedy}")
     if int(match[1]) < OLDEST_JAVA:
         raise NoJava(f"Spark needs Java {OLDEST_JAVA} or later, and {java} is Java {match[1]}: {remedy}")
+
+
+def check_master(master: str | None) -> None:
+    """Raises `ValueError` for what is no master."""
+    if master is not None and master.startswith("sc://"):
+        raise ValueError(f"{master} is a Spark Connect server; the archive needs a master, such as spark://hub:7077.")
 
 
 @contextlib.contextmanager
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
     """A session that ends with the block; local on all cores unless a master is named."""
-    if master is not None and master.startswith("sc://"):
-        raise ValueError(
-            f"{master} is a server of Spark Connect; the archive needs a master, such as spark://hub:7077."
-        )
+    with own_spark(master) as own:
+        yield own.session
+
+
+@contextlib.contextmanager
+def own_spark(master: str | None = None) -> Iterator[OwnSpark]:
+    """The same, for who wants to start it again where it is gone."""
+    check_master(master)
     check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    handle, log = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
+    own = OwnSpark(master)
+    own.start()
     try:
-        with _output_to(handle):
-            spark = _start(master or "local[*]")
-    except Exception as error:
-        raise NoJava(f"Spark did not start ({str(error).splitlines()[0]}); what it said is in {log}") from error
+        yield own
     finally:
-        os.close(handle)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        os.unlink(log)
+        own.end()
+
+
+class OwnSpark:
+    """A session of our own in a JVM of its own, which can be started again after that has died."""
+
+    def __init__(self, master: str | None = None) -> None:
+        self._master = _with_tries(master or "local[*]")
+        self._spark: SparkSession | None = None
+        self._log: str | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
+    def start(self) -> None:
+        """Starts it, in the place of one that is gone; `NoJava` if that is not possible."""
+        self.end()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _keep_py4j_quiet()
+        handle, self._log = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
+        try:
+            with _output_to(handle):
+                self._spark = _start(self._master)
+        except Exception as error:
+            _forget()
+            why = str(error).splitlines()[0]
+            raise NoJava(f"Spark did not start ({why}); its output is in {self._log}") from error
+        finally:
+            os.close(handle)
+
+    def is_gone(self) -> bool:
+        """Whether its JVM has died, or its cluster has ended it."""
+        if self._spark is None or _jvm_exit_code() is not None:
+            return True
+        try:
+            return bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception:  # whatever a half-dead gateway makes of it
+            return True
+
+    def why_gone(self) -> str:
+        """How it ended, in a few words."""
+        code = _jvm_exit_code(within_s=1.0)
+        if code is None:
+            return "its session was stopped"
+        return f"it was killed with {Signals(-code).name}" if code < 0 else f"it exited with {code}"
+
+    def end(self) -> None:
+        """Ends the session, whether its JVM still lives or not."""
+        if self._spark is not None:
+            if self.is_gone():
+                with warnings.catch_warnings(), contextlib.suppress(Exception):
+                    warnings.simplefilter("ignore")
+                    self._spark.stop()
+                _forget()
+            else:
+                self._spark.stop()
+            self._spark = None
+        if self._log is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._log)
+            self._log = None
+
+
+def _with_tries(master: str) -> str:
+    """A local master that tries a task again, as clusters do."""
+    found = _LOCAL.fullmatch(master)
+    return master if found is None else f"local[{found[1] or 1},{TRIES}]"
+
+
+def _jvm_exit_code(within_s: float = 0.0) -> int | None:
+    """How the JVM that we started has ended; None while it runs."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(within_s)
+    return None
+
+
+def _forget() -> None:
+    """Lets PySpark start a JVM again: by itself it goes on asking the one that is gone."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession, SQLContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SQLContext._instantiatedContext = None
+
+
+def _keep_accumulators_quiet(spark: SparkSession) -> None:
+    """Their server prints a traceback when the JVM that it listens to is gone."""
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda request, address: None
+
+
+def _keep_py4j_quiet() -> None:
+    """Py4J logs a lost JVM to the root logger, with its traceback; whoever called gets the exception anyway."""
+    root = logging.getLogger()
+    if not root.handlers:
+        # As what Python prints without any handler, which Py4J would otherwise set up itself.
+        handler = logging.StreamHandler()
+        handler.setLevel(logging.WARNING)
+        handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
+        root.addHandler(handler)
 
 
 def _start(master: str) -> SparkSession:
@@ -90,6 +214,7 @@ def _start(master: str) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    _keep_accumulators_quiet(spark)
     return spark
 
 

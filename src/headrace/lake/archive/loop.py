@@ -1,0 +1,125 @@
+"""The archive: a loop on the driver that carries topics into their tables, each record once.
+
+What a round does stands in `round`. Here is what happens between rounds: when the next one is due, when all that was
+asked for is done, and what a failure costs. What may pass (a broker or Spark that is gone, a full disk) costs the
+round, is said in one sentence, and is tried again after a pause.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.client import Cluster
+from headrace.lake.archive.plan import Offsets
+from headrace.lake.archive.round import ArchiveSettings, Carrier, Round, Step
+from headrace.lake.archive.troubles import Troubles, failure_sentence, pauses
+from headrace.lake.connecting import Connecting
+from headrace.lake.jobs import SparkJobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+FRUITLESS_ROUNDS = 20
+FRUITLESS_PAUSE_S = 0.25
+
+
+class Stuck(OSError):
+    """Records that the broker said to have do not come."""
+
+
+class Archive:
+    """Carries topics into tables. `say` gets sentences for a person, `at_step` is called between the steps."""
+
+    def __init__(
+        self,
+        spark: SparkSession | SparkJobs,
+        cluster: Cluster,
+        settings: ArchiveSettings,
+        *,
+        connecting: Connecting | None = None,
+        say: Callable[[str], None] = lambda sentence: None,
+        progress: Callable[[Round], None] = lambda done: None,
+        at_step: Callable[[Step], None] = lambda step: None,
+    ) -> None:
+        jobs = spark if isinstance(spark, SparkJobs) else SparkJobs(spark)
+        bootstrap = ",".join(f"{host}:{port}" for host, port in cluster.bootstrap)
+        # Tasks reach the cluster as the driver does.
+        connecting = msgspec.structs.replace(connecting or Connecting(bootstrap), client_id="headrace-archive")
+        self._settings, self._say, self._progress = settings, say, progress
+        troubles = Troubles(say)
+        self._carrier = Carrier(jobs, cluster, settings, connecting, troubles, at_step)
+        self.troubles = troubles.stopped
+        """What stops a partition, by topic and partition; it is looked at again in each round."""
+        self.topics, self.derivation = self._carrier.topics, self._carrier.derivation
+
+    def run_once(self) -> None:
+        """Archives all that the topics held when it was called."""
+        try:
+            self._run_once()
+        except Exception:
+            self._carrier.clear()
+            raise
+
+    def _run_once(self) -> None:
+        ends = self.topics.ends(self.topics.look())
+        fruitless = 0
+        while fruitless < FRUITLESS_ROUNDS:
+            done = self.round(ends)
+            done.is_last = done.lag == done.typed.lag == 0
+            self._progress(done)
+            if done.setbacks.error is not None:
+                raise done.setbacks.error
+            if done.is_last:
+                return
+            fruitless = 0 if done.commits or done.typed.commits else fruitless + 1
+            if fruitless:
+                time.sleep(FRUITLESS_PAUSE_S)
+        why = done.setbacks.sentence() or "can Spark's tasks reach the broker?"
+        raise Stuck(f"{done.lag or done.typed.lag:,} offsets did not come in {fruitless} tries; {why}")
+
+    def run(self, stop: threading.Event) -> None:
+        """Archives what comes, until it is told to stop: each `commit_every_s`, or as soon as enough is there."""
+        last, waits = float("-inf"), pauses()
+        while not stop.is_set():
+            failure = None
+            try:
+                if self._is_due(last):
+                    last = time.monotonic()
+                    done = self.round()
+                    self._progress(done)
+                    failure = done.setbacks.sentence()
+                    if done.typed.commits and done.typed.lag:
+                        last = float("-inf")
+            except Exception as error:
+                failure = self._failed(error)
+            if failure:
+                self._carrier.clear()
+                pause_s = next(waits)
+                self._say(f"{failure.rstrip('.')}; trying again in {pause_s:g} s")
+                last = float("-inf")
+            else:
+                pause_s, waits = min(LOOK_EVERY_S, self._settings.commit_every_s), pauses()
+            stop.wait(pause_s)
+
+    def _is_due(self, last: float) -> bool:
+        enough = self._carrier.waiting_bytes() >= self._settings.commit_bytes
+        return enough or time.monotonic() - last >= self._settings.commit_every_s
+
+    def _failed(self, error: Exception) -> str:
+        """What to say of a round that came to nothing."""
+        self._carrier.forget()
+        log.debug("an archive round failed", exc_info=error)
+        return failure_sentence(error)
+
+    def round(self, ends: Offsets | None = None) -> Round:
+        """One round over all topics, up to `ends` if they are given."""
+        return self._carrier.round(ends)

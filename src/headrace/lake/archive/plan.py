@@ -1,0 +1,190 @@
+"""What to archive next: which topics, how far the broker says that they go, and what their tables lack.
+
+Archived are the topics that are named, and no others; without names those that ask for it by their config.
+
+Continuity is by range: what lies between the table's end and the topic's log start was never archived and is gone. That
+is a gap. It is never stepped over in silence: it stops the partition, or is recorded as accepted.
+
+Where several archives run, the one that commits writes, until it falls silent. Correctness needs none of this: a stale
+commit is refused. It only keeps the loser from fetching and writing again and again for nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from headrace.client import Admin, Cluster
+from headrace.client.admin import TopicInfo
+from headrace.lake.archive.history import CLEANUP, FORMAT, is_dense
+from headrace.lake.table.table import TopicTable
+from headrace.wire.errors import KafkaError
+from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST
+
+JOINS_BY_CONFIG = "remote.storage.enable"
+
+Offsets = Mapping[tuple[str, int], int]
+
+QUIET_COMMITS = 2.0
+
+
+# Topics
+
+
+class NoTopic(ValueError):
+    """A topic that was named is not there."""
+
+
+class Topics:
+    """The topics of an archive. `say` gets what a sentence is about, and the sentence."""
+
+    def __init__(self, cluster: Cluster, names: Sequence[str], say: Callable[[str, str], None]) -> None:
+        self._admin, self._names, self._say = Admin(cluster), frozenset(names), say
+        self._dense: dict[str, bool] = {}
+        self.absent: list[str] = []
+        """Topics that were named and were not there at the last look."""
+
+    def look(self) -> list[TopicInfo]:
+        """The topics to archive, as they are now."""
+        found = [topic for topic in self._admin.list_topics() if self._joins(topic)]
+        self.absent = sorted(self._names - {topic.name for topic in found})
+        if not self._names and not found:
+            self._say("none", f"no topic to archive: give some with --topics, or set {JOINS_BY_CONFIG}=true")
+        for name in self.absent:
+            self._say(f"no {name}", f"there is no topic {name} yet")
+        return found
+
+    def _joins(self, topic: TopicInfo) -> bool:
+        """Whether a topic is to be archived; what its configs say of it is kept."""
+        if topic.name not in self._names if self._names else topic.is_internal:
+            return False
+        entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG, CLEANUP, FORMAT])
+        self._dense[topic.name] = is_dense(entries)
+        return bool(self._names) or any(e.name == JOINS_BY_CONFIG and e.value == "true" for e in entries)
+
+    def is_dense(self, topic: str) -> bool:
+        """Whether a hole in the topic is a loss."""
+        return self._dense[topic]
+
+    def ends(self, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
+        """How far the partitions go."""
+        return self.offsets(topics, LATEST)
+
+    def local_starts(self, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
+        """From where on the broker itself has records, which for a tiered topic is behind what the table has."""
+        try:
+            return self.offsets(topics, EARLIEST_LOCAL)
+        except KafkaError:  # of a broker that knows of no tiers
+            return self.offsets(topics, EARLIEST)
+
+    def offsets(self, topics: Sequence[TopicInfo], where: int) -> dict[tuple[str, int], int]:
+        """An offset of each partition, such as EARLIEST stands for."""
+        wanted = {(topic.name, p.index): where for topic in topics for p in topic.partitions}
+        found = self._admin.list_offsets(wanted, read_committed=True) if wanted else {}
+        return {partition: at.offset for partition, at in found.items()}
+
+
+def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """What a topic holds of its partitions now, as [start, end)."""
+    if not partitions:
+        return {}
+    admin = Admin(cluster)
+    starts = admin.list_offsets({(topic, p): EARLIEST for p in partitions})
+    ends = admin.list_offsets({(topic, p): LATEST for p in partitions}, read_committed=True)
+    return {p: (starts[topic, p].offset, ends[topic, p].offset) for p in partitions}
+
+
+def check_topics(cluster: Cluster, names: Sequence[str]) -> None:
+    """Raises `NoTopic` if topics are named and none of them is there."""
+    there = {topic.name for topic in Admin(cluster).list_topics()}
+    if names and there.isdisjoint(names):
+        raise NoTopic(f"there is no topic {' and no '.join(names)}")
+
+
+# Partitions
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The offsets [start, end) to archive next, after a `gap` to record; or the trouble that forbids it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start: int = 0
+    end: int = 0
+    gap: tuple[int, int] | None = None
+    trouble: str | None = None
+
+
+def plan_partition(table: TopicTable, partition: int, earliest: int, latest: int, *, accept_gap: bool) -> Plan:
+    """The plan for a partition whose topic holds [earliest, latest)."""
+    identity, position = table.identity, table.position(partition)
+    nothing = Plan(identity.topic, identity.topic_id, partition)
+    if trouble := _table_trouble(table, partition):
+        return msgspec.structs.replace(nothing, trouble=trouble)
+    if latest < position:
+        return msgspec.structs.replace(
+            nothing,
+            trouble=f"it ends at {latest}, before the end of its table at {position}: the broker's store lost "
+            "records or was put back. Move the table's folder out of the lake, and the archive begins a new one",
+        )
+    if earliest > position:
+        if not accept_gap:
+            return msgspec.structs.replace(
+                nothing,
+                trouble=f"offsets {position} to {earliest - 1} were deleted before they were archived; "
+                f"--accept-gap records that gap and continues at {earliest}",
+            )
+        return msgspec.structs.replace(nothing, start=earliest, end=max(earliest, latest), gap=(position, earliest))
+    return msgspec.structs.replace(nothing, start=position, end=latest)
+
+
+def _table_trouble(table: TopicTable, partition: int) -> str | None:
+    if foreign := table.snapshot.foreign:
+        return (
+            f"its table has files that the archive did not write, such as {foreign[0]}: `headrace lake verify` shows "
+            "what is wrong, and Delta's RESTORE restores an earlier version"
+        )
+    covered = table.coverage.get(partition)
+    for what, ranges in (("lacks", covered.missing()), ("doubles", covered.doubled())) if covered else ():
+        if ranges:
+            first, end = ranges[0]
+            return (
+                f"its table {what} offsets {first} to {end - 1}: use Delta's RESTORE to go back to an earlier version"
+            )
+    return None
+
+
+# Other archives
+
+
+class Standby:
+    """For each topic, whether to leave it to another archive.
+
+    The one that lost waits for as long as the table moves without it, and two commits' time more.
+    """
+
+    def __init__(self, commit_every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._quiet_s = QUIET_COMMITS * commit_every_s
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def lost(self, topic: str, version: int) -> None:
+        """Another archive was first, with this version of the table: wait for it."""
+        self._seen[topic] = (version, self._clock())
+
+    def won(self, topic: str) -> None:
+        """Our commit was taken."""
+        self._seen.pop(topic, None)
+
+    def waits(self, topic: str, version: int) -> bool:
+        """Whether the other archive still moves the table, or did so a moment ago."""
+        if topic not in self._seen:
+            return False
+        last, since = self._seen[topic]
+        if version != last:
+            self._seen[topic] = (version, self._clock())
+            return True
+        return self._clock() - since < self._quiet_s

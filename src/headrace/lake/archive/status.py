@@ -1,0 +1,89 @@
+"""How far each partition's table is, beside what the topic still holds. Reads only, and needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.client import Admin, Cluster
+from headrace.lake.archive.plan import hot_ranges
+from headrace.lake.storage.place import Place
+from headrace.lake.table.catalogue import OnRefused, tables_in
+from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.table import TopicTable
+
+
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """A partition: what the topic holds (hot), what the table holds (cold), as [start, end). None: nothing there."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    hot_start: int | None
+    hot_end: int | None
+    cold_start: int | None
+    cold_end: int | None
+    lag: int | None
+    rows: int
+    gaps: list[tuple[int, int]]
+    lost: list[tuple[int, int]]
+    """Ranges whose files are gone from the table's folder, or cut off: they are not cold, whatever its log says."""
+    files: int
+    size_bytes: int
+    committed: int | None
+    """Where the last commit of the archive ended; above `cold_end` if rows were taken out of the table since."""
+    last_commit_ms: int
+    table: str
+
+
+def lake_status(
+    lake: Place, cluster: Cluster, topics: Sequence[str] = (), refused: OnRefused | None = None
+) -> list[PartitionStatus]:
+    """Each partition of each table, and those of their topics that the table does not have yet."""
+    live = {topic.name: topic for topic in Admin(cluster).list_topics()}
+    found: list[PartitionStatus] = []
+    for table in tables_in(lake, topics, refused):
+        name, topic = table.identity.topic, live.get(table.identity.topic)
+        # A topic of the same name with another id is another topic.
+        is_live = topic is not None and topic.topic_id == table.identity.topic_id
+        indexes = {p.index for p in topic.partitions} if topic is not None and is_live else set()
+        hot = hot_ranges(cluster, name, sorted(indexes))
+        last_ms, lost = table.last_commit().timestamp_ms, table.snapshot.find_lost()
+        found += [_status(table, p, hot.get(p), lost, last_ms) for p in sorted(indexes | set(table.coverage))]
+    return found
+
+
+def _status(
+    table: TopicTable, partition: int, hot: tuple[int, int] | None, lost: Sequence[RangeFile], last_commit_ms: int
+) -> PartitionStatus:
+    files = [file for file in table.of(partition).files if file not in lost]
+    covered = Coverage(files) if files else None
+    return PartitionStatus(
+        topic=table.identity.topic,
+        topic_id=table.identity.topic_id.hex(),
+        partition=partition,
+        hot_start=hot[0] if hot else None,
+        hot_end=hot[1] if hot else None,
+        cold_start=covered.start if covered else None,
+        cold_end=covered.end if covered else None,
+        lag=max(0, hot[1] - table.position(partition)) if hot else None,
+        rows=covered.rows if covered else 0,
+        gaps=covered.gaps if covered else [],
+        lost=_joined([(file.start, file.end) for file in lost if file.partition == partition]),
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        committed=table.transaction_version(partition),
+        last_commit_ms=last_commit_ms,
+        table=str(table.place),
+    )
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that follow each other as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            start, _ = joined.pop()
+        joined.append((start, end))
+    return joined

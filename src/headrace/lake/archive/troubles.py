@@ -1,0 +1,89 @@
+"""What the archive says about what it could not do, and how long it waits before the next try.
+
+The archive runs for months, and what it depends on does not: brokers restart, disks fill, workers are killed. So
+a failure costs a round and a pause that grows, and is told in one sentence, however many partitions it met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from deltalake.exceptions import DeltaError
+
+from headrace.client import BrokerUnreachable
+from headrace.lake.storage.place import reason
+from headrace.wire.errors import KafkaError
+
+FIRST_PAUSE_S = 1.0
+MOST_PAUSE_S = 60.0
+_NAMED = 3
+_MOST_SAID = 1000
+"""Sentences that are not said again; an archive that runs for months forgets them now and then."""
+
+
+class Troubles:
+    """What stops partitions, by topic and partition, until it is looked at again. `say` gets sentences for a person."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.stopped: dict[tuple[str, int], str] = {}
+        self._said: set[str] = set()
+
+    def stop(self, topic: str, partition: int, why: str) -> None:
+        """A partition is not archived."""
+        self.stopped[topic, partition] = why
+        self.say_once(f"{topic}-{partition} {why}", f"{topic}-{partition} is not archived: {why}")
+
+    def say_once(self, about: str, sentence: str) -> None:
+        """Says a sentence, unless one about the same was said before."""
+        if about not in self._said:
+            if len(self._said) >= _MOST_SAID:
+                self._said.clear()
+            self._said.add(about)
+            self.say(sentence)
+
+
+class Setbacks(msgspec.Struct):
+    """Causes, and whom each of them met."""
+
+    met: dict[str, list[str]] = {}
+    error: Exception | None = None
+    """The first that was more than a partition's answer."""
+
+    def __bool__(self) -> bool:
+        return bool(self.met)
+
+    def add(self, where: str, why: str, error: Exception | None = None) -> None:
+        """One topic or partition could not be served."""
+        self.met.setdefault(why, []).append(where)
+        self.error = self.error or error
+
+    def sentence(self) -> str:
+        """All of it, in one line."""
+        return "; ".join(f"{_names(where)}: {why}" for why, where in self.met.items())
+
+
+def _names(where: list[str]) -> str:
+    """`a-0, a-1, a-2 and 9 more`."""
+    named, others = where[:_NAMED], len(where) - _NAMED
+    return f"{', '.join(named)} and {others} more" if others > 0 else ", ".join(named)
+
+
+def pauses(most_s: float = MOST_PAUSE_S) -> Iterator[float]:
+    """Seconds to wait after each failure in a row."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, most_s)
+
+
+def failure_sentence(error: Exception) -> str:
+    """What to say of a round that came to nothing."""
+    if isinstance(error, BrokerUnreachable):
+        return f"waiting for the broker: {reason(error)}"
+    if isinstance(error, KafkaError):
+        return f"the broker answers {error.code.name}: {reason(error)}"
+    if isinstance(error, OSError | ValueError | DeltaError | RuntimeError):
+        return reason(error)
+    return f"{type(error).__name__}: {reason(error)}"

@@ -1,0 +1,181 @@
+"""What the broker and its reader of cold records say to each other over a socket: questions, answers, frames.
+
+A frame is two lengths, a small message and a payload. The payload is record batches as they are, received straight
+into the memory that the consumer's answer is sent from: a megabyte costs the event loop one copy, in pieces of
+what the socket holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headrace.cold_log import ColdPartition, Held
+
+_LENGTHS: Final = struct.Struct(">II")
+MOST_BYTES: Final = 1 << 30
+"""A frame that says it is larger did not come from us."""
+
+
+class OpenLake(msgspec.Struct, frozen=True, tag=True):
+    """The first frame: which lake. Not in the command line, because options have credentials."""
+
+    uri: str
+    storage_options: dict[str, str]
+    cluster_id: str
+    patience_s: float = 0.0
+    """How long the broker waits for an answer."""
+
+
+class AskCheck(msgspec.Struct, frozen=True, tag=True):
+    """Is the lake there?"""
+
+
+class AskHeld(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.held`."""
+
+    partition: ColdPartition
+    fresh: bool
+
+
+class AskRead(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.read`."""
+
+    partition: ColdPartition
+    offset: int
+    stop: int
+    max_bytes: int
+
+
+class AskTime(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.find_time`; without a timestamp `find_newest`."""
+
+    partition: ColdPartition
+    timestamp: int | None
+    first: int
+    stop: int
+
+
+class AskRetained(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.retained_start`."""
+
+    partition: ColdPartition
+    first: int
+    stop: int
+    oldest_ms: int | None
+    most_bytes: int | None
+
+
+Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained
+
+
+class Question(msgspec.Struct, frozen=True, tag=True):
+    """A question with the number that its answer carries."""
+
+    number: int
+    ask: Ask
+
+
+class SayReady(msgspec.Struct, frozen=True, tag=True):
+    """The lake is there; also the first frame, once everything is loaded."""
+
+
+class SayHeld(msgspec.Struct, frozen=True, tag=True):
+    """What is held, or why nothing is."""
+
+    held: Held | None
+    reason: str | None
+
+
+class SayRead(msgspec.Struct, frozen=True, tag=True):
+    """The sizes of the batches in the payload."""
+
+    next_offset: int
+    sizes: list[int]
+
+
+class SayFound(msgspec.Struct, frozen=True, tag=True):
+    """Offset and timestamp of a record, or that there is none."""
+
+    found: tuple[int, int] | None
+
+
+class SayStart(msgspec.Struct, frozen=True, tag=True):
+    """An offset."""
+
+    offset: int
+
+
+class SayAway(msgspec.Struct, frozen=True, tag=True):
+    """Why it cannot be known."""
+
+    message: str
+
+
+Say = SayReady | SayHeld | SayRead | SayFound | SayStart | SayAway
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a question."""
+
+    number: int
+    say: Say
+
+
+def frame(message: msgspec.Struct, payload_bytes: int = 0) -> bytes:
+    """The beginning of a frame; so many bytes of payload follow it."""
+    content = msgspec.msgpack.encode(message)
+    return _LENGTHS.pack(len(content), payload_bytes) + content
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """Receives frames, each into memory of its own."""
+
+    def __init__(self, on_frame: Callable[[memoryview, memoryview], None], on_lost: Callable[[], None]) -> None:
+        self._on_frame, self._on_lost = on_frame, on_lost
+        self._paused: asyncio.Future[None] | None = None
+        self._expect_lengths()
+
+    def _expect_lengths(self) -> None:
+        self._buffer, self._filled, self._message_bytes = memoryview(bytearray(_LENGTHS.size)), 0, -1
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if self._filled < len(self._buffer):
+            return
+        if self._message_bytes < 0:
+            message_bytes, payload_bytes = _LENGTHS.unpack(self._buffer)
+            if not 0 < message_bytes + payload_bytes <= MOST_BYTES:
+                raise ValueError(f"A frame of {message_bytes + payload_bytes} bytes.")
+            self._buffer = memoryview(bytearray(message_bytes + payload_bytes))
+            self._filled, self._message_bytes = 0, message_bytes
+        else:
+            whole, message_bytes = self._buffer, self._message_bytes
+            self._expect_lengths()
+            self._on_frame(whole[:message_bytes], whole[message_bytes:])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        self._on_lost()
+
+    # Flow control
+
+    def pause_writing(self) -> None:
+        self._paused = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._paused is not None and not self._paused.done():
+            self._paused.set_result(None)
+        self._paused = None
+
+    async def drained(self) -> None:
+        """Returns once there is room to write."""
+        if self._paused is not None:
+            await asyncio.shield(self._paused)

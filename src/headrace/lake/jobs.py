@@ -1,0 +1,92 @@
+"""Tasks on Spark: handed out, their answers brought back, and what went wrong told in one line.
+
+Spark is a process that can die, be it for want of memory. So a session of our own is started again by the next job,
+and a failure says what its cause was, not where in Spark's code it surfaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.lake.session import NoJava, OwnSpark
+from headrace.lake.table.files import marked, new_mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_GONE = "Spark's JVM is gone"
+_TRACEBACK = "Traceback (most recent call last):"
+_JAVA_CAUSE = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error)): (.+)$")
+_WORKER_DIED = re.compile(
+    "Python worker exited unexpectedly|Python worker failed to connect back|from pyspark.daemon's stdout"
+)
+
+
+class JobFailed(OSError):
+    """Spark gave up on a job; nothing of it was committed."""
+
+
+class SparkJobs:
+    """Runs tasks in a session: a given one, or one of our own, which is started again where it is gone."""
+
+    def __init__(self, spark: SparkSession | OwnSpark, say: Callable[[str], None] = lambda sentence: None) -> None:
+        self._own = spark if isinstance(spark, OwnSpark) else None
+        self._given = None if isinstance(spark, OwnSpark) else spark
+        self._say = say
+        self.mark = new_mark()
+        """What the names of files have in common that our tasks write."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks run at once."""
+        try:
+            return self._session().sparkContext.defaultParallelism
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def run(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
+        """What the tasks answer, in their order; `JobFailed` if one of them has no answer."""
+        # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
+        try:
+            context = self._session().sparkContext
+            return context.parallelize(tasks, len(tasks)).map(partial(marked, self.mark, run)).collect()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _session(self) -> SparkSession:
+        if self._given is not None:
+            return self._given
+        assert self._own is not None
+        if self._own.is_gone():
+            self._say(f"{SPARK_GONE}: restarting it")
+            self._own.start()
+        return self._own.session
+
+    def _failed(self, error: Exception) -> JobFailed:
+        if isinstance(error, NoJava):
+            return JobFailed(str(error))
+        if self._own is not None and self._own.is_gone():
+            return JobFailed(f"{SPARK_GONE}: {self._own.why_gone()}")
+        return JobFailed(f"Spark could not run the tasks: {cause_of(str(error))}")
+
+
+def cause_of(said: str) -> str:
+    """The cause of a failure, in one line, out of the pages that Spark says about it."""
+    lines = said.strip().splitlines()
+    if _TRACEBACK in said:
+        # A Python task: its traceback is indented but for the exception, in front of Java's own.
+        start = max(at for at, line in enumerate(lines) if _TRACEBACK in line)
+        raised = [line for line in lines[start + 1 :] if line and not line[0].isspace()]
+        if raised:
+            return raised[0].strip()
+    if _WORKER_DIED.search(said):
+        return "a Python worker died"
+    causes = [found for line in lines if (found := _JAVA_CAUSE.match(line.strip()))]
+    if causes:
+        name, words = causes[-1].groups()
+        return f"{name}: {words}"
+    told = [line.strip() for line in lines if not line.lstrip().startswith(("at ", "... "))]
+    return told[0] if told else "it gives no reason"

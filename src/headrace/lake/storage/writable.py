@@ -1,0 +1,31 @@
+"""Whether a lake can be written to, tried before Spark is started: a wrong path or a missing right is told at once."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from headrace.lake.storage.conditional_put import check_store
+from headrace.lake.storage.place import Place, reason
+
+
+class NotWritable(OSError):
+    """Nothing can be archived there, in one sentence."""
+
+
+def check_writable(lake: Place) -> None:
+    """Raises `NotWritable`, or `UnsafeStore`; a folder that is not there yet is made."""
+    try:
+        if lake.is_local:
+            os.makedirs(lake.uri, exist_ok=True)
+            # A name of its own, and gone with the block: others may look at the same time.
+            with tempfile.NamedTemporaryFile(dir=lake.uri, prefix=".trial-"):
+                pass
+        elif lake.is_s3:
+            check_store(lake)
+        else:
+            lake.folders()
+    except FileExistsError:
+        raise NotWritable(f"{lake} is a file, not a folder") from None
+    except OSError as error:
+        raise NotWritable(f"{lake} is not writable: {error.strerror or reason(error)}") from None

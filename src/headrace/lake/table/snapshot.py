@@ -1,0 +1,185 @@
+"""A table at one moment: whose it is, which files are live, what they cover, and what is recorded as a gap.
+
+One for all who look at tables: the archive, its typed tables, cold reads, proof and replay. Rule kept here: what is
+held is what live files cover, told by their names, of a table that says whose it is. A snapshot never changes, so it
+can be read while the next one is taken; taking the next one reads no name a second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from headrace.lake.storage.place import Place
+from headrace.lake.table.files import NO_FILES, Coverage, RangeFile, coverage_by_partition, read_name
+
+CLUSTER, TOPIC, TOPIC_ID, STARTS = "headrace.cluster.id", "headrace.topic", "headrace.topic.id", "headrace.starts"
+_TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+_OLDEST, _NEWEST, _WRITTEN = "min.timestamp_ms", "max.timestamp_ms", "modification_time"
+
+
+class TableRefused(ValueError):
+    """This table must not be written to, or cannot be read, and what to do about it."""
+
+
+class NoTable(TableRefused):
+    """There is none, or none yet."""
+
+
+class StaleArchive(Exception):
+    """Somebody else has committed since this one looked: what was planned is void."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The topic that a table belongs to. Names are used again, ids are not."""
+
+    cluster_id: str
+    topic: str
+    topic_id: bytes
+
+    def transaction(self, partition: int) -> str:
+        """The application id of a partition's transactions."""
+        return f"headrace/{self.cluster_id}/{self.topic_id.hex()}/{partition}"
+
+
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
+    """The live files of a table; `lost` are paths that the log names too, of files that nobody can read."""
+
+    place: Place
+    version: int
+    identity: Identity
+    properties: Mapping[str, str]
+    named: Mapping[str, RangeFile | None]
+    """By path what the log names; None for a file that the archive did not write."""
+    coverage: dict[int, Coverage]
+    """By partition what is held."""
+    lost: frozenset[str]
+    statistics: pa.Table
+
+    @classmethod
+    def take(cls, place: Place, delta: DeltaTable, before: Snapshot | None = None) -> Snapshot:
+        """Of a table that was just opened; refused if it is not one that Headrace reads."""
+        identity, properties = _read_identity(place, delta)
+        actions = pa.table(delta.get_add_actions(flatten=True))
+        known = before.named if before is not None else {}
+        named = {
+            path: known[path] if path in known else read_name(path, size)
+            for path, size in zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
+        }
+        kept = [name for name in ("path", _OLDEST, _NEWEST, _WRITTEN) if name in actions.column_names]
+        coverage = coverage_by_partition(file for file in named.values() if file is not None)
+        return cls(place, delta.version(), identity, properties, named, coverage, frozenset(), actions.select(kept))
+
+    def update(self, delta: DeltaTable) -> Snapshot:
+        """The next one, from the same handle: quick, and blind to a table that was deleted or replaced."""
+        delta.update_incremental()
+        if delta.version() == self.version:
+            return self
+        return Snapshot.take(self.place, delta, self).without(self.lost)
+
+    def reopen(self) -> DeltaTable:
+        """The table as it is now; `StaleArchive` if it is not this topic's any more."""
+        try:
+            delta = self.place.delta()
+        except TableNotFoundError:
+            raise StaleArchive(f"The table in {self.place} is gone.") from None
+        if _read_identity(self.place, delta)[0] != self.identity:
+            raise StaleArchive(f"The table in {self.place} now belongs to another topic.")
+        return delta
+
+    # What is held
+
+    def of(self, partition: int) -> Coverage:
+        """What is held of a partition."""
+        return self.coverage.get(partition, NO_FILES)
+
+    @cached_property
+    def foreign(self) -> list[str]:
+        """Paths of files that the archive did not write."""
+        return sorted(path for path, file in self.named.items() if file is None)
+
+    @cached_property
+    def starts(self) -> dict[int, int]:
+        """Where partitions began that were there when the table was made."""
+        return _starts(self.properties)
+
+    def position(self, partition: int) -> int:
+        """The next offset to archive: where the live files end, or where the partition began."""
+        covered = self.of(partition)
+        return covered.end if covered.files else self.starts.get(partition, 0)
+
+    def find_lost(self) -> list[RangeFile]:
+        """Live files that are not at their place with their size: the log does not know, and nobody can read them."""
+        lost: list[RangeFile] = []
+        for number, covered in self.coverage.items():
+            sizes = {found.path: found.size_bytes for found in self.place.files(f"p{number}")}
+            lost += [file for file in covered.files if sizes.get(file.path) != file.size_bytes]
+        return lost
+
+    def without(self, lost: Iterable[str]) -> Snapshot:
+        """The same, but for files that nobody can read."""
+        if not (gone := frozenset(lost)):
+            return self
+        held = (file for file in self.named.values() if file is not None and file.path not in gone)
+        return msgspec.structs.replace(self, lost=gone, coverage=coverage_by_partition(held))
+
+    # How old it is
+
+    @cached_property
+    def newest_ms(self) -> dict[str, int]:
+        """By path the highest time of a file's records, where Delta has it."""
+        if _NEWEST not in self.statistics.column_names:
+            return {}
+        found = zip(self.statistics["path"].to_pylist(), self.statistics[_NEWEST].to_pylist(), strict=True)
+        return {path: at_ms for path, at_ms in found if at_ms is not None}
+
+    @cached_property
+    def ages_ms(self) -> dict[str, int]:
+        """By path what retention goes by: the highest time, or that of the file where no record has one.
+
+        As a segment of such records in Kafka: by the times of its records alone it would be of 1969, and go at once.
+        """
+        written = zip(self.statistics["path"].to_pylist(), self.statistics[_WRITTEN].to_pylist(), strict=True)
+        written_ms = dict(written)
+        return {path: at_ms if at_ms >= 0 else written_ms[path] for path, at_ms in self.newest_ms.items()}
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The lowest time of a record, by statistics; None where there are no rows."""
+        if _OLDEST not in self.statistics.column_names:
+            return None
+        oldest: int | None = pc.min(self.statistics[_OLDEST]).as_py()
+        return oldest
+
+
+def _read_identity(place: Place, delta: DeltaTable) -> tuple[Identity, Mapping[str, str]]:
+    """Whose table it is, and its properties."""
+    properties = delta.metadata().configuration
+    try:
+        identity = Identity(properties[CLUSTER], properties[TOPIC], bytes.fromhex(properties[TOPIC_ID]))
+        _starts(properties)
+    except (KeyError, ValueError):
+        raise TableRefused(
+            f"{place} is a Delta table that Headrace did not create. Move it away or use another --lake."
+        ) from None
+    if _TRANSACTION_RETENTION in properties:
+        raise TableRefused(
+            f"{place} has {_TRANSACTION_RETENTION}, which lets Delta forget the archive's position. Unset the property."
+        )
+    if delta.protocol().min_reader_version > 1:
+        raise TableRefused(
+            f"{place} needs reader version {delta.protocol().min_reader_version} of Delta: a feature such as deletion "
+            "vectors or column mapping was switched on, which Headrace cannot read. Drop that feature."
+        )
+    return identity, properties
+
+
+def _starts(properties: Mapping[str, str]) -> dict[int, int]:
+    return {int(partition): start for partition, start in json.loads(properties[STARTS]).items()}

@@ -1,0 +1,188 @@
+"""A topic's Delta table: whose it is, how far it goes, and the one way rows get into it.
+
+The table is the only position. Each commit carries one application transaction per partition whose version is the next
+offset, so of two archives that planned from the same snapshot one commits and the other is refused. What the table
+holds is read from its live files alone: after a restore a transaction still says the old offset, and Delta accepts a
+commit that names a file which is not there. So a commit first sees every file at its place with its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.lake.records.table_schema import TABLE_SCHEMA
+from headrace.lake.storage.place import Place
+from headrace.lake.table.delta_log import (
+    SHORTEN_EVERY,
+    Note,
+    Written,
+    in_commit,
+    log_actions,
+    newest_notes,
+    note_of,
+    settle_files,
+    shorten_log,
+    take_back,
+)
+from headrace.lake.table.files import Coverage, RangeFile, coverage_by_partition
+from headrace.lake.table.snapshot import Identity, NoTable, Snapshot, StaleArchive, TableRefused
+
+_TRIES = 20
+"""Of a commit beside others': an archive, a compaction and an expiry each move the table but rarely."""
+
+
+class LastCommit(msgspec.Struct, frozen=True):
+    """When something was last committed, and as which version."""
+
+    version: int
+    timestamp_ms: int
+
+
+class TopicTable:
+    """One topic's table as of the last `refresh`."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        try:
+            self._delta = place.delta()
+        except TableNotFoundError:
+            raise NoTable(f"There is no Delta table in {place}.") from None
+        self.snapshot = Snapshot.take(place, self._delta)
+        self._noted: tuple[int, dict[int, Note]] | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return self.snapshot.identity
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+    @property
+    def coverage(self) -> dict[int, Coverage]:
+        """What the live files cover, by partition."""
+        return self.snapshot.coverage
+
+    @property
+    def created_ms(self) -> int:
+        return self._delta.metadata().created_time
+
+    def of(self, partition: int) -> Coverage:
+        """What the live files of a partition cover."""
+        return self.snapshot.of(partition)
+
+    def position(self, partition: int) -> int:
+        """The next offset to archive."""
+        return self.snapshot.position(partition)
+
+    def refresh(self) -> None:
+        """Looks at what others, or we, committed since; `StaleArchive` if the table is not this topic's any more."""
+        # Opened anew: a handle that is updated again and again gets slower with each time, and does not notice that a
+        # topic was deleted and made again, and with it its table.
+        delta = self.snapshot.reopen()
+        self._delta, self.snapshot = delta, Snapshot.take(self.place, delta, self.snapshot)
+
+    # What its commits say
+
+    def transaction_version(self, partition: int) -> int | None:
+        """The next offset as the last commit said it, which a restore does not take back."""
+        return self._delta.transaction_version(self.identity.transaction(partition))
+
+    def last_commit(self) -> LastCommit:
+        return LastCommit(self.version, self._delta.history(1)[0]["timestamp"])
+
+    def notes(self) -> dict[int, Note]:
+        """What the newest commit of ours says about each partition."""
+        if self._noted is None or self._noted[0] != self.version:
+            self._noted = (self.version, newest_notes(self._delta))
+        return self._noted[1]
+
+    # Writing
+
+    def commit(self, written: Sequence[Written]) -> None:
+        """Adds these files, of ranges that continue what is there, or raises and adds nothing."""
+        added = coverage_by_partition(one.file for one in written)
+        self._transact([], written, lambda: self._continued(added))
+
+    def replace(self, files: Sequence[RangeFile], written: Sequence[Written], *, same_rows: bool) -> None:
+        """Puts files in the place of live ones, with the same rows, or takes rows out; raises if they are not live."""
+        self._transact(files, written, lambda: self._replaced(files, written), same_rows=same_rows)
+
+    def _transact(
+        self,
+        removed: Sequence[RangeFile],
+        written: Sequence[Written],
+        result: Callable[[], dict[int, Coverage]],
+        *,
+        same_rows: bool = False,
+    ) -> None:
+        """Commits what `result` makes of the partitions. What is refused because the table moved is looked at again."""
+        actions = log_actions(removed, written, same_rows=same_rows)
+        try:
+            seen, notes = self._try_to_commit(actions, written, result)
+        except Exception:
+            with contextlib.suppress(Exception):
+                self.refresh()
+                take_back(self.place, written, self.snapshot.named)
+            raise
+        self.snapshot = self.snapshot.update(self._delta)
+        if self.version == seen + 1:
+            self._noted = (self.version, notes)
+        if self.version % SHORTEN_EVERY == 0:
+            shorten_log(self.place, self.version)
+
+    def _try_to_commit(
+        self,
+        actions: list[AddAction | RemoveAction],
+        written: Sequence[Written],
+        result: Callable[[], dict[int, Coverage]],
+    ) -> tuple[int, dict[int, Note]]:
+        """Commits, again if others were quicker; the version that it was made on, and the notes that it carries."""
+        for attempt in range(_TRIES):
+            self.refresh()
+            after = result()
+            if not attempt:
+                settle_files(self.place, written)
+            seen, notes = self.version, self.notes() | {number: note_of(covered) for number, covered in after.items()}
+            properties = CommitProperties(
+                custom_metadata=in_commit(notes),
+                app_transactions=[
+                    Transaction(self.identity.transaction(number), covered.end) for number, covered in after.items()
+                ],
+            )
+            with contextlib.suppress(CommitFailedError):
+                self._delta.create_write_transaction(actions, "append", TABLE_SCHEMA, commit_properties=properties)
+                return seen, notes
+        raise StaleArchive(f"The table in {self.place} changes too often to commit.")
+
+    def _continued(self, added: Mapping[int, Coverage]) -> dict[int, Coverage]:
+        """The partitions with files behind those that they have."""
+        after: dict[int, Coverage] = {}
+        for number, new in added.items():
+            position = self.position(number)
+            if new.start != position or new.missing() or new.doubled():
+                raise StaleArchive(f"Partition {number} is at {position}, not {new.start}.")
+            before = self.of(number)
+            after[number] = Coverage([*before.files, *new.files])
+        return after
+
+    def _replaced(self, files: Sequence[RangeFile], written: Sequence[Written]) -> dict[int, Coverage]:
+        """The partitions with other files in the place of some; the others must be those that were noted."""
+        gone, notes = {file.path for file in files}, self.notes()
+        after: dict[int, Coverage] = {}
+        for number in {file.partition for file in files}:
+            before = self.of(number)
+            if not {file.path for file in files if file.partition == number} <= {file.path for file in before.files}:
+                raise StaleArchive(f"Files of partition {number} were replaced by another writer.")
+            if before.missing() or before.doubled() or notes.get(number) != note_of(before):
+                raise TableRefused(f"{self.place} does not match what was archived of partition {number}: run verify.")
+            new = [one.file for one in written if one.file.partition == number]
+            kept = [file for file in before.files if file.path not in gone]
+            after[number] = Coverage(sorted([*kept, *new]))
+        return after

@@ -1,0 +1,256 @@
+"""Typed tables, kept up with the raw ones: what is in the raw table and not yet parsed is parsed, range by range.
+
+They are made from the raw table's files, never from the topic, so they can be made anew at any time and never hold
+more than the raw table did. A round plans from the tables alone, lets tasks write, and commits rejects first, then
+typed rows; killed anywhere, the next round goes on from what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import msgspec
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from headrace.lake.storage.place import Place, reason
+from headrace.lake.table.snapshot import Identity, StaleArchive
+from headrace.lake.table.table import TopicTable
+from headrace.lake.typed.compaction import OnTasks, here, merge_small_files
+from headrace.lake.typed.table import DerivedTable, find_typed, open_rejects
+from headrace.lake.typed.task import DeriveOutcome, DeriveTask, derive_encoded
+from headrace.schemas.bounds import SchemaRefused
+from headrace.schemas.definition import Definition
+from headrace.schemas.infer import both, grown, said_of
+
+RANGE_BYTES = 64 * 1024 * 1024
+"""Of raw files for one task, more if a single file is larger."""
+
+MOST_LEFT_OUT = 10_000
+"""Fields without a column that are remembered of a topic, to be told once."""
+
+FRUITLESS_ROUNDS = 5
+"""In a row, after which it is given up."""
+
+
+class DeriveRound(msgspec.Struct):
+    """What a round did; `lag` is what is left of the raw tables, in offsets, but for what is stopped."""
+
+    rows: int = 0
+    rejected: int = 0
+    lag: int = 0
+    commits: int = 0
+
+
+class Derivation:
+    """Keeps typed tables. `on_tasks` does the work: here, or on a cluster."""
+
+    def __init__(
+        self,
+        lake: Place,
+        *,
+        on_tasks: OnTasks = here,
+        say: Callable[[str], None] = lambda sentence: None,
+        at_step: Callable[[str], None] = lambda step: None,
+    ) -> None:
+        self._lake, self._on_tasks, self._say, self._at_step = lake, on_tasks, say, at_step
+        self._known: dict[tuple[Identity, str], DerivedTable] = {}
+        self.troubles: dict[tuple[str, int], str] = {}
+        """What stops a partition; it is looked at again in each round."""
+        self._left_out: dict[str, set[str]] = {}
+        """Fields that stay out of a topic's typed table, as far as that was said."""
+
+    def catch_up(self, raw: TopicTable) -> DeriveRound:
+        """Parses all that a raw table has."""
+        total = DeriveRound()
+        fruitless = 0
+        while True:
+            done = self.round([raw])
+            total.rows += done.rows
+            total.rejected += done.rejected
+            total.commits += done.commits
+            total.lag = done.lag
+            fruitless = 0 if done.commits else fruitless + 1
+            if not done.lag or fruitless == FRUITLESS_ROUNDS:
+                return total
+            raw.refresh()
+
+    def round(self, tables: Sequence[TopicTable]) -> DeriveRound:
+        """One range of each partition that has something to parse."""
+        done = DeriveRound()
+        for raw in tables:
+            self._forget(raw.identity.topic)
+            typed = self._typed(raw.identity)
+            if typed is None or typed.definition is None:
+                continue
+            try:
+                self._bring(raw, typed, self._rejects(typed), done)
+                if done.commits:
+                    self._tidy(typed, self._rejects(typed))
+            except StaleArchive:
+                # Another archive was first, or the topic was made again: the next round plans from what is there.
+                self._known.clear()
+                typed = self._typed(raw.identity)
+            if typed is not None:
+                done.lag += self._lag(raw, typed)
+        return done
+
+    def _lag(self, raw: TopicTable, typed: DerivedTable) -> int:
+        """What is still to be parsed, leaving out what is stopped."""
+        return sum(
+            max(0, covered.end - max(_position(typed, partition, covered.start), covered.start))
+            for partition, covered in raw.coverage.items()
+            if (raw.identity.topic, partition) not in self.troubles
+        )
+
+    def _typed(self, identity: Identity) -> DerivedTable | None:
+        known = self._known.get((identity, "typed"))
+        if known is not None:
+            known.refresh()
+        elif (known := find_typed(self._lake, identity)) is not None:
+            self._known[identity, "typed"] = known
+        return known
+
+    def _rejects(self, typed: DerivedTable) -> DerivedTable:
+        known = self._known.get((typed.identity, "rejects"))
+        if known is not None:
+            known.refresh()
+        if known is None or known.generation != typed.generation:
+            known = self._known[typed.identity, "rejects"] = open_rejects(self._lake, typed)
+        return known
+
+    def _bring(self, raw: TopicTable, typed: DerivedTable, rejects: DerivedTable, done: DeriveRound) -> None:
+        ranges = list(self._ranges(raw, typed, rejects))
+        if not ranges:
+            return
+        planned = typed.state
+        self._at_step("before-parse")
+        outcomes = self._derive(ranges)
+        while growing := [outcome for outcome in outcomes if outcome.shown is not None]:
+            definition = self._evolve(typed, [outcome.shown for outcome in growing if outcome.shown is not None])
+            is_final = definition is None
+            self._at_step("after-evolve")
+            if typed.state != planned:
+                return  # evolving took a new look at the table, and another archive has moved it
+            again = [
+                msgspec.structs.replace(outcome.range, definition=definition or typed.definition, is_final=is_final)
+                for outcome in growing
+            ]
+            outcomes = [outcome for outcome in outcomes if outcome.shown is None] + self._derive(again)
+        self._commit(typed, rejects, outcomes, done)
+
+    def _derive(self, ranges: Sequence[DeriveTask]) -> list[DeriveOutcome]:
+        answers = self._on_tasks([msgspec.msgpack.encode(wanted) for wanted in ranges], derive_encoded)
+        return [msgspec.msgpack.decode(answer, type=DeriveOutcome) for answer in answers]
+
+    def _evolve(self, typed: DerivedTable, shown: Sequence[dict[str, Any]]) -> Definition | None:
+        """The schema with what records have shown; None if it has all of that which it can have."""
+        before = typed.definition
+        assert before is not None
+        found = grown(before.schema, reduce(both, shown))
+        self._say_left_out(typed.identity.topic, found.left_out)
+        if found.schema == before.schema:
+            return None
+        after = msgspec.structs.replace(before, schema=found.schema)
+        try:
+            typed.evolve(after)
+        except SchemaRefused as error:
+            self._say(f"{typed.identity.topic}: new fields are left out of the typed table: {error}")
+            return None
+        self._say(f"{typed.identity.topic}: the typed table has new columns")
+        return after
+
+    # Planning
+
+    def _ranges(self, raw: TopicTable, typed: DerivedTable, rejects: DerivedTable) -> Iterator[DeriveTask]:
+        topic, definition = raw.identity.topic, typed.definition
+        assert definition is not None
+        for partition, covered in sorted(raw.coverage.items()):
+            start = _position(typed, partition, covered.start)
+            files = [file for file in covered.files if file.end > start]
+            broken = [at for at, _ in (*covered.missing(), *covered.doubled()) if at >= start]
+            if broken:
+                self._stop(topic, partition, f"the raw table has missing or duplicate rows from offset {broken[0]} on")
+                files = [file for file in files if file.end <= broken[0]]
+            if not files:
+                continue
+            chosen, size_bytes = [files[0]], files[0].size_bytes
+            for file in files[1:]:
+                size_bytes += file.size_bytes
+                if size_bytes > RANGE_BYTES:
+                    break
+                chosen.append(file)
+            start = max(start, chosen[0].start)
+            ended = rejects.of(partition).end if rejects.of(partition).files else 0
+            yield DeriveTask(
+                topic, partition, start, chosen[-1].end, raw.place, chosen, typed.place, rejects.place, definition,
+                ended, _rejected(rejects, partition, start) if ended > start else [],
+            )  # fmt: skip
+
+    # Committing
+
+    def _commit(
+        self, typed: DerivedTable, rejects: DerivedTable, outcomes: Sequence[DeriveOutcome], done: DeriveRound
+    ) -> None:
+        for outcome in outcomes:
+            if outcome.trouble is not None and not outcome.passes:
+                self._stop(outcome.range.topic, outcome.range.partition, outcome.trouble)
+        rejected = [outcome.rejects for outcome in outcomes if outcome.rejects is not None]
+        written = [outcome.typed for outcome in outcomes if outcome.typed is not None]
+        if not written:
+            return
+        self._at_step("before-rejects")
+        if rejected:
+            rejects.commit(rejected)
+        self._at_step("after-rejects")
+        typed.commit(written)
+        self._at_step("after-typed")
+        done.rows += sum(one.file.rows for one in written)
+        done.rejected += sum(one.file.rows for one in rejected)
+        done.commits += 1
+
+    def _tidy(self, *tables: DerivedTable) -> None:
+        """Merges what has become many small files; what goes wrong is said and changes nothing."""
+        for table in tables:
+            try:
+                merge_small_files(table, self._on_tasks)
+            except (OSError, ValueError, DeltaError) as error:
+                self._say(f"files of {table.place} are not merged: {reason(error)}")
+
+    # Saying
+
+    def _forget(self, topic: str) -> None:
+        self.troubles = {at: why for at, why in self.troubles.items() if at[0] != topic}
+
+    def _say_left_out(self, topic: str, left_out: Mapping[str, str]) -> None:
+        """Once of each field, and not without end."""
+        told = self._left_out.setdefault(topic, set())
+        new = {at: why for at, why in left_out.items() if at not in told}
+        if len(told) < MOST_LEFT_OUT:
+            told.update(new)
+            for sentence in said_of(new):
+                self._say(f"{topic}: {sentence}")
+
+    def _stop(self, topic: str, partition: int, why: str) -> None:
+        self.troubles[topic, partition] = why
+        self._say(f"{topic}-{partition} is no longer parsed: {why}")
+
+
+def _position(typed: DerivedTable, partition: int, raw_start: int) -> int:
+    """The next offset to parse."""
+    covered = typed.of(partition)
+    return covered.end if covered.files else raw_start
+
+
+def _rejected(rejects: DerivedTable, partition: int, start: int) -> list[int]:
+    """The offsets from `start` on that are in the rejects already."""
+    found: list[int] = []
+    for file in rejects.of(partition).files:
+        if file.end > start:
+            with rejects.place.open(file.path) as opened:
+                offsets = pq.read_table(opened, columns=["offset"])["offset"]
+            found += offsets.filter(pc.greater_equal(offsets, start)).to_pylist()
+    return found
