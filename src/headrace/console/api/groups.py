@@ -1,0 +1,211 @@
+"""Groups of every type: a page of the list, and all about one: members, assignments, lag and its recent past."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+import msgspec
+
+from headrace.client import Admin, Cluster, Groups, UnsupportedApi
+from headrace.client.admin import GROUP
+from headrace.client.groups import GroupInfo, GroupMember
+from headrace.console.endpoints import ApiQuestion, Done, page_of
+from headrace.wire import codec
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from headrace.wire.special_times import LATEST
+from headrace.wire.topic_partition import TopicPartition
+
+PAGE_SIZE = 50
+RECORDS_CONFIG = "headrace.group.records"
+_CONSUMER = "consumer"
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """A group in the list; lag in records, null where it is not known."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    topics: int | None
+    lag: int | None
+
+
+class GroupList(msgspec.Struct, frozen=True):
+    groups: list[GroupRow]
+    total: int
+    page: int
+    pages: int
+
+
+class MemberShown(msgspec.Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: dict[str, list[int]]
+
+
+class PositionShown(msgspec.Struct, frozen=True):
+    """How far a group is in a partition; offsets as text, for topics of format stream."""
+
+    topic: str
+    partition: int
+    committed: str | None
+    end: str | None
+    lag: int | None
+    metadata: str
+    member_id: str | None
+
+
+class LagSeries(msgspec.Struct, frozen=True):
+    """Points of time, in seconds since 1970, and lag."""
+
+    topic: str
+    points: list[tuple[float, float]]
+
+
+class GroupShown(msgspec.Struct, frozen=True):
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[MemberShown]
+    positions: list[PositionShown]
+    lag: int | None
+    history: list[LagSeries]
+
+
+def list_groups(cluster: Cluster, question: ApiQuestion) -> GroupList:
+    search, state = question.text("search").lower(), question.text("state")
+    listed = [
+        group
+        for group in Groups(cluster).list_groups()
+        if search in group.group_id.lower() and (not state or group.state == state)
+    ]
+    page = page_of(len(listed), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
+    rows = []
+    for group in listed[page.first : page.last]:
+        topics, lag = _summary(cluster, group.group_id)
+        rows.append(GroupRow(group.group_id, group.type, group.state, group.protocol_type, topics, lag))
+    return GroupList(rows, len(listed), page.page, page.pages)
+
+
+def _summary(cluster: Cluster, group: str) -> tuple[int | None, int | None]:
+    """Topics and lag of a group; one that cannot be read does not spoil the list."""
+    try:
+        positions = positions_of(cluster, group, {})
+    except (KafkaError, UnsupportedApi):
+        return None, None
+    return len({position.topic for position in positions}), _total(positions)
+
+
+def show_group(cluster: Cluster, question: ApiQuestion) -> GroupShown:
+    group = question.needed("group")
+    info = describe_existing(cluster, group)
+    members = sorted(info.members, key=lambda member: (member.client_id, member.member_id))
+    shown = [_member(member, info) for member in members]
+    owners = {
+        (topic, partition): member.member_id
+        for member in shown
+        for topic, partitions in member.assignment.items()
+        for partition in partitions
+    }
+    positions = positions_of(cluster, group, owners)
+    return GroupShown(
+        group, info.state, info.protocol_type, info.protocol, shown, positions, _total(positions),
+        _history(question, group, positions),
+    )  # fmt: skip
+
+
+def delete_group(cluster: Cluster, question: ApiQuestion) -> Done:
+    group = question.needed("group")
+    question.confirmed(group)
+    Groups(cluster).delete_group(group)
+    return Done()
+
+
+def describe_existing(cluster: Cluster, group: str) -> GroupInfo:
+    """A group; older versions of the API call one that does not exist Dead."""
+    info = Groups(cluster).describe_group(group)
+    if info.state == "Dead":
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
+    return info
+
+
+def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]) -> list[PositionShown]:
+    """What a group committed, and what its members have without a commit yet."""
+    committed = Groups(cluster).offsets(group)
+    keys = sorted(committed.keys() | owners.keys())
+    there = existing(cluster, keys)
+    ends = Admin(cluster).list_offsets(dict.fromkeys(there, LATEST)) if there else {}
+    counted = _counted(cluster, group) if committed else {}
+    found = []
+    for topic, partition in keys:
+        at, end = committed.get((topic, partition)), ends.get((topic, partition))
+        lag = max(end.offset - at.offset, 0) if at and end else None
+        if lag is not None and (counted is None or topic in counted):
+            lag = counted[topic].get(partition) if counted else None
+        found.append(
+            PositionShown(
+                topic, partition, str(at.offset) if at else None, str(end.offset) if end else None, lag,
+                at.metadata if at else "", owners.get((topic, partition)),
+            )
+        )  # fmt: skip
+    return found
+
+
+def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Those of the partitions that are there: offsets outlive a topic that was deleted."""
+    names = sorted({topic for topic, _ in partitions})
+    topics = cluster.retrying(lambda: cluster.refresh(names)) if names else []
+    there = {(t.name, p.partition_index) for t in topics if not t.error_code for p in t.partitions}
+    return [key for key in partitions if key in there]
+
+
+def _counted(cluster: Cluster, group: str) -> dict[str, dict[int, int | None]] | None:
+    """Topics whose offsets count no records, with the lag of each partition; None if the broker did not say."""
+    try:
+        entries = Admin(cluster).describe_configs(group, GROUP, [RECORDS_CONFIG])
+    except UnsupportedApi:
+        return {}
+    except KafkaError as error:
+        return {} if error.code is ErrorCode.INVALID_REQUEST else None  # other brokers have no such topics
+    named = [(entry.name.removeprefix(f"{RECORDS_CONFIG}."), entry.value or "{}") for entry in entries]
+    return {topic: msgspec.json.decode(value, type=dict[int, int | None]) for topic, value in named}
+
+
+def _total(positions: list[PositionShown]) -> int | None:
+    known = [position.lag for position in positions if position.lag is not None]
+    return sum(known) if known else None
+
+
+def _history(question: ApiQuestion, group: str, positions: list[PositionShown]) -> list[LagSeries]:
+    """The past of each topic's lag: what nodes counted, else what was seen here."""
+    series, organisation = question.state.series, question.visitor.organisation
+    sums: dict[str, int] = {}
+    for position in positions:
+        if position.lag is not None:
+            sums[position.topic] = sums.get(position.topic, 0) + position.lag
+    now_s = time.time()
+    for topic, lag in sums.items():
+        series.add(("lag", organisation, group, topic), now_s, lag)
+    return [LagSeries(topic, series.points(("lag", organisation, group, topic))) for topic in sorted(sums)]
+
+
+def _member(member: GroupMember, info: GroupInfo) -> MemberShown:
+    assignment = _assignment(member.assignment) if info.protocol_type == _CONSUMER else {}
+    host = member.client_host.removeprefix("/")
+    return MemberShown(member.member_id, member.group_instance_id, member.client_id, host, assignment)
+
+
+def _assignment(content: bytes) -> dict[str, list[int]]:
+    """The bytes are the clients' own, and what cannot be read is not shown."""
+    version = min(int.from_bytes(content[:2], "big"), ConsumerProtocolAssignment.api.versions[1])
+    try:
+        decoded, _ = codec.decode(ConsumerProtocolAssignment, version, content, 2)
+    except codec.DecodeError:
+        return {}
+    return {found.topic: sorted(found.partitions) for found in decoded.assigned_partitions if found.partitions}

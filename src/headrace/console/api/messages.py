@@ -1,0 +1,228 @@
+"""Messages: read a piece at a time, one of them downloaded, one of them sent.
+
+What a record holds goes to the browser as text or as base64, in JSON: never as anything that a browser would render.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+
+from headrace.client import Admin, Cluster, Producer
+from headrace.console.endpoints import ApiQuestion
+from headrace.console.errors import bad
+from headrace.console.reading import Found, Match, read_newest, read_on
+from headrace.wire.records import Record
+from headrace.wire.special_times import EARLIEST, LATEST
+
+LIMIT_MAX = 200
+SHOWN_MAX_BYTES = 16 << 10
+WAIT_MAX_MS = 5_000
+_SEARCH_MAX = 1_000
+_PARTS = ("key", "value", "headers")
+_OFFSET_MAX = (1 << 63) - 1
+
+
+class Content(msgspec.Struct, frozen=True):
+    """Bytes of a record: text where they are UTF-8, else base64; cut where there are too many to show."""
+
+    size: int
+    text: str | None = None
+    base64: str | None = None
+    is_cut: bool = False
+
+
+class HeaderShown(msgspec.Struct, frozen=True):
+    name: str
+    value: Content | None
+
+
+class MessageShown(msgspec.Struct, frozen=True):
+    """Offset as text: JavaScript's numbers end at 2^53, and topics of format stream go beyond."""
+
+    partition: int
+    offset: str
+    timestamp: int
+    key: Content | None
+    value: Content | None
+    headers: list[HeaderShown]
+
+
+class MessagePiece(msgspec.Struct, frozen=True):
+    """Records in the order of their times, and the cursor for the next piece."""
+
+    messages: list[MessageShown]
+    cursor: str
+    at_end: bool
+    scanned: int
+    scanned_bytes: int
+    trouble: str
+
+
+class NewMessage(msgspec.Struct, frozen=True):
+    """A record to send; content as text, or as base64 where `base64` is set. No value is a tombstone."""
+
+    value: str | None = None
+    key: str | None = None
+    headers: list[tuple[str, str | None]] = []
+    partition: int | None = None
+    base64: bool = False
+
+
+class SentMessage(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: str
+
+
+class Download(msgspec.Struct, frozen=True):
+    """Bytes for an attachment, and the name of the file."""
+
+    name: str
+    content: bytes
+
+
+def read_messages(cluster: Cluster, question: ApiQuestion) -> MessagePiece:
+    """A piece: from a place, or from the cursor of the piece before."""
+    topic = question.path["topic"]
+    limit = question.number("limit", 50, 1, LIMIT_MAX)
+    wait_ms = question.number("wait_ms", 0, 0, WAIT_MAX_MS)
+    match = _match(question)
+    if cursor := question.text("cursor"):
+        found = read_on(cluster, topic, _positions(cursor), limit, match, wait_ms)
+    else:
+        partitions = _partitions(cluster, topic, question)
+        place = question.text("from") or "newest"
+        if place == "newest" and match is None:
+            found = read_newest(cluster, topic, partitions, limit)
+        else:
+            start = _start(cluster, topic, partitions, place, question)
+            found = read_on(cluster, topic, start, limit, match, wait_ms)
+    return _piece(found)
+
+
+def _piece(found: Found) -> MessagePiece:
+    cursor = ",".join(f"{partition}:{at}" for partition, at in sorted(found.positions.items()))
+    messages = [show(partition, record) for partition, record in found.records]
+    return MessagePiece(messages, cursor, found.is_at_end, found.scanned, found.scanned_bytes, found.trouble)
+
+
+def _match(question: ApiQuestion) -> Match | None:
+    text = question.text("search")
+    if not text:
+        return None
+    if len(text) > _SEARCH_MAX:
+        raise bad(f"A search has at most {_SEARCH_MAX} characters.")
+    within = tuple(part for part in _PARTS if part in question.text("in").split(",")) or _PARTS
+    return Match(text, within, not question.flag("exact_case"))
+
+
+def _positions(cursor: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for part in cursor.split(","):
+        partition, _, offset = part.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal()) or len(part) > 32:
+            raise bad("This cursor is none of ours.")
+        found[int(partition)] = int(offset)
+    return found
+
+
+def _partitions(cluster: Cluster, topic: str, question: ApiQuestion) -> list[int]:
+    there = [p.index for p in Admin(cluster).describe_topic(topic).partitions]
+    if not question.text("partition"):
+        return there
+    wanted = question.number("partition", 0, 0, 1 << 31)
+    if wanted not in there:
+        raise bad(f"{topic} has no partition {wanted}.")
+    return [wanted]
+
+
+def _start(cluster: Cluster, topic: str, partitions: list[int], place: str, question: ApiQuestion) -> dict[int, int]:
+    """Where to begin in each partition: never outside of what it holds."""
+    admin = Admin(cluster)
+    keys = [(topic, partition) for partition in partitions]
+    starts = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, EARLIEST)).items()}
+    ends = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, LATEST)).items()}
+    match place:
+        case "oldest" | "newest":
+            return starts
+        case "end":
+            return ends
+        case "offset":
+            at = question.number("offset", 0, 0, _OFFSET_MAX)
+            return {p: min(max(at, starts[p]), ends[p]) for p in partitions}
+        case "time":
+            moment = question.number("time", 0, 0, _OFFSET_MAX)
+            found = admin.list_offsets(dict.fromkeys(keys, moment))
+            return {key[1]: at.offset if at.offset >= 0 else ends[key[1]] for key, at in found.items()}
+    raise bad("from is newest, oldest, end, offset or time.")
+
+
+def show(partition: int, record: Record) -> MessageShown:
+    headers = [HeaderShown(_printable(name), shown_content(value)) for name, value in record.headers[:100]]
+    key, value = shown_content(record.key), shown_content(record.value)
+    return MessageShown(partition, str(record.offset), record.timestamp, key, value, headers)
+
+
+def shown_content(content: bytes | None) -> Content | None:
+    if content is None:
+        return None
+    shown = content[:SHOWN_MAX_BYTES]
+    is_cut = len(shown) < len(content)
+    text = _text_of(shown, is_cut)
+    if text is not None:
+        return Content(len(content), text=text, is_cut=is_cut)
+    return Content(len(content), base64=base64.b64encode(shown).decode(), is_cut=is_cut)
+
+
+def _text_of(content: bytes, is_cut: bool) -> str | None:
+    """UTF-8 without control characters that no text has; a cut may fall into a character."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        if not is_cut or error.start < len(content) - 3:
+            return None
+        text = content[: error.start].decode()
+    return None if any(c < " " and c not in "\t\n\r" for c in text[:4096]) else text
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode(errors="replace")
+
+
+def download_message(cluster: Cluster, question: ApiQuestion) -> Download:
+    """One part of one record, whole, as a file."""
+    topic = question.path["topic"]
+    partition = question.number("partition", 0, 0, 1 << 31)
+    offset = question.number("offset", 0, 0, _OFFSET_MAX)
+    part = question.text("part") or "value"
+    if part not in ("key", "value"):
+        raise bad("part is key or value.")
+    found = read_on(cluster, topic, {partition: offset}, 1, None, 0)
+    record = next((record for _, record in found.records if record.offset == offset), None)
+    content = None if record is None else record.key if part == "key" else record.value
+    if content is None:
+        raise bad(f"There is no {part} at {partition}/{offset}.")
+    return Download(f"{topic}-{partition}-{offset}-{part}.bin", content)
+
+
+def send_message(cluster: Cluster, question: ApiQuestion) -> SentMessage:
+    new: NewMessage = question.body
+    topic = question.path["topic"]
+    Admin(cluster).describe_topic(topic)  # a name with a typing error must not become a topic
+    headers = [(name, _content(value, new.base64)) for name, value in new.headers]
+    producer = Producer(cluster)
+    sent = producer.send(topic, _content(new.value, new.base64), _content(new.key, new.base64), headers, new.partition)
+    producer.flush()
+    return SentMessage(topic, sent.partition, str(sent.offset))
+
+
+def _content(given: str | None, is_base64: bool) -> bytes | None:
+    if given is None or not is_base64:
+        return None if given is None else given.encode()
+    try:
+        return base64.b64decode(given, validate=True)
+    except binascii.Error:
+        raise bad("This is not base64.") from None

@@ -1,0 +1,135 @@
+"""Nodes: who is in the cluster, and what this machine's nodes and their Redis say of themselves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.client import Admin, Cluster
+from headrace.client.admin import BROKER
+from headrace.console.endpoints import ApiQuestion
+from headrace.console.samples import SampleRead
+from headrace.wire.errors import KafkaError
+
+_SHOWN = {
+    "process_cpu_seconds_total": "CPU seconds",
+    "process_resident_memory_bytes": "memory",
+    "process_open_fds": "open files",
+    "headrace_connections": "connections",
+    "headrace_partitions_led": "partitions led",
+    "headrace_tail_cache_bytes": "tail cache",
+    "headrace_event_loop_long_turns_total": "long turns of the event loop",
+    "headrace_request_failures_total": "failures",
+}
+_REDIS = ("headrace_redis_up", "headrace_redis_memory_percent", "headrace_redis_full", "headrace_redis_timelines_total")
+
+
+class NodeShown(msgspec.Struct, frozen=True):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_controller: bool
+    ready: bool | None
+    """Null of nodes on other machines."""
+    numbers: dict[str, float]
+
+
+class RedisShown(msgspec.Struct, frozen=True):
+    """A server of the store, as one node sees it."""
+
+    node: str
+    server: str
+    is_up: bool
+    memory_percent: float
+    is_full: bool
+    timelines: float
+    """Times another run of the server answered: it may have lost data."""
+    reconnects: float
+
+
+class NodesShown(msgspec.Struct, frozen=True):
+    cluster_id: str | None
+    nodes: list[NodeShown]
+    redis: list[RedisShown]
+    events: dict[str, float]
+    """Trouble that the store noticed, by kind."""
+    durability: str
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+
+
+class NodeConfigs(msgspec.Struct, frozen=True):
+    node: int
+    configs: list[NodeConfig]
+
+
+def show_nodes(cluster: Cluster, question: ApiQuestion) -> NodesShown:
+    info = Admin(cluster).describe_cluster()
+    state = question.state
+    is_operator = not state.settings.needs_login or _may_see(cluster)
+    here = {_node_of(readings): (readings, state.health[at]) for at, readings in enumerate(state.nodes) if readings}
+    nodes = []
+    for node in info.nodes:
+        readings, ready = here.get(str(node.node_id), ([], None))
+        numbers = {_SHOWN[r.name]: r.value for r in readings if r.name in _SHOWN and is_operator}
+        is_controller = node.node_id == info.controller_id
+        nodes.append(NodeShown(node.node_id, node.host, node.port, node.rack, is_controller, ready, numbers))
+    redis = [row for readings, _ in here.values() for row in _redis(readings)] if is_operator else []
+    events: dict[str, float] = {}
+    for readings, _ in here.values() if is_operator else []:
+        for reading in readings:
+            if reading.name == "headrace_store_events_total":
+                kind = reading.labels["event"]
+                events[kind] = events.get(kind, 0.0) + reading.value
+    return NodesShown(info.cluster_id, nodes, redis, events, state.settings.durability)
+
+
+def show_node_configs(cluster: Cluster, question: ApiQuestion) -> NodeConfigs:
+    node = question.number("node", 0, 0, 1 << 31)
+    entries = Admin(cluster).describe_configs(str(node), BROKER)
+    return NodeConfigs(
+        node,
+        [
+            NodeConfig(entry.name, None if entry.is_sensitive else entry.value, entry.source, entry.read_only)
+            for entry in sorted(entries, key=lambda entry: entry.name)
+        ],
+    )
+
+
+def _may_see(cluster: Cluster) -> bool:
+    """Numbers of a node are about all its tenants: for those who may see its configs."""
+    try:
+        Admin(cluster).describe_configs(str(next(iter(cluster.nodes))), BROKER, ["node.id"])
+    except KafkaError:
+        return False
+    return True
+
+
+def _node_of(readings: list[SampleRead]) -> str:
+    return readings[0].labels.get("node", "")
+
+
+def _redis(readings: list[SampleRead]) -> list[RedisShown]:
+    by_server: dict[str, dict[str, float]] = {}
+    for reading in readings:
+        if reading.name in _REDIS or reading.name == "headrace_redis_reconnects_total":
+            found = by_server.setdefault(reading.labels["server"], {})
+            found[reading.name] = found.get(reading.name, 0.0) + reading.value
+    node = _node_of(readings)
+    return [
+        RedisShown(
+            node,
+            server,
+            bool(found.get("headrace_redis_up")),
+            found.get("headrace_redis_memory_percent", 0.0),
+            bool(found.get("headrace_redis_full")),
+            found.get("headrace_redis_timelines_total", 0.0),
+            found.get("headrace_redis_reconnects_total", 0.0),
+        )
+        for server, found in sorted(by_server.items())
+    ]

@@ -1,0 +1,243 @@
+"""Topics: a page of the list, and all about one."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from headrace.client import Admin, Cluster, UnsupportedApi
+from headrace.client.admin import TOPIC, TopicInfo
+from headrace.client.cluster import by_topic
+from headrace.console.endpoints import ApiQuestion, page_of
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from headrace.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from headrace.wire.schema import ZERO_UUID
+from headrace.wire.special_times import EARLIEST, LATEST
+from headrace.wire.topic_partition import TopicPartition
+
+FORMAT, TIERED, TIERING = "headrace.format", "remote.storage.enable", "headrace.tiering"
+STREAM = "stream"
+PAGE_SIZE = 50
+_PARTITIONS_MAX = 2_000
+"""Of one page of the list: topics beyond have no numbers."""
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A topic in the list. Numbers are null where nobody knows them."""
+
+    name: str
+    partitions: int
+    is_internal: bool
+    format: str | None
+    records: int | None
+    size_bytes: int | None
+    records_per_s: float | None
+    bytes_per_s: float | None
+
+
+class TopicList(msgspec.Struct, frozen=True):
+    topics: list[TopicRow]
+    total: int
+    page: int
+    pages: int
+
+
+class PartitionShown(msgspec.Struct, frozen=True):
+    """A partition, and where its records live: from log start to local start in the lake alone, from there in Redis."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    log_start: int
+    local_start: int
+    end: int
+    lake_end: int | None
+    size_bytes: int | None
+    trouble: str | None
+
+
+class ConfigShown(msgspec.Struct, frozen=True):
+    name: str
+    value: str | None
+    source: str
+    differs: bool
+    """Whether it was set for this topic."""
+    read_only: bool
+    documentation: str | None
+
+
+class TopicShown(msgspec.Struct, frozen=True):
+    name: str
+    id: str | None
+    is_internal: bool
+    format: str | None
+    is_tiered: bool
+    records: int | None
+    size_bytes: int | None
+    records_per_s: float | None
+    bytes_per_s: float | None
+    partitions: list[PartitionShown]
+    configs: list[ConfigShown]
+
+
+def list_topics(cluster: Cluster, question: ApiQuestion) -> TopicList:
+    """A page of the topics whose name has the search in it."""
+    search, internal = question.text("search").lower(), question.flag("internal")
+    found = [
+        topic
+        for topic in Admin(cluster).list_topics()
+        if (internal or not _is_hidden(topic)) and search in topic.name.lower()
+    ]
+    page = page_of(len(found), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
+    return TopicList(_rows(cluster, question, found[page.first : page.last]), len(found), page.page, page.pages)
+
+
+def _is_hidden(topic: TopicInfo) -> bool:
+    return topic.is_internal or topic.name.startswith("__")
+
+
+def _rows(cluster: Cluster, question: ApiQuestion, topics: list[TopicInfo]) -> list[TopicRow]:
+    partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions][:_PARTITIONS_MAX]
+    starts, ends = offsets_of(cluster, partitions, EARLIEST), offsets_of(cluster, partitions, LATEST)
+    sizes, formats = sizes_of(cluster, partitions), configs_of(cluster, [topic.name for topic in topics], FORMAT)
+    rows = []
+    for topic in topics:
+        keys = [(topic.name, p.index) for p in topic.partitions]
+        known = all(key in ends and key in starts for key in keys)
+        form = formats.get(topic.name)
+        end = sum(ends[key] for key in keys) if known else None
+        records = end - sum(starts[key] for key in keys) if end is not None and form != STREAM else None
+        rates = _rates(question, topic.name, end if form != STREAM else None)
+        weighed = [sizes[key] for key in keys if key in sizes]
+        size = sum(weighed) if weighed else None
+        rows.append(TopicRow(topic.name, len(keys), _is_hidden(topic), form, records, size, *rates))
+    return rows
+
+
+def _rates(question: ApiQuestion, topic: str, end: int | None) -> tuple[float | None, float | None]:
+    """Records and bytes in a second: as the nodes count them, else from ends seen here before."""
+    series, organisation = question.state.series, question.visitor.organisation
+    if question.state.settings.node_sockets:
+        return series.rate(("records_in", organisation, topic)), series.rate(("bytes_in", organisation, topic))
+    if end is not None:
+        series.add(("end", organisation, topic), time.time(), end)
+    return series.rate(("end", organisation, topic)), None
+
+
+def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
+    name = question.path["topic"]
+    admin = Admin(cluster)
+    topic = admin.describe_topic(name)
+    keys = [(name, p.index) for p in topic.partitions]
+    starts, ends, sizes = (
+        offsets_of(cluster, keys, EARLIEST),
+        offsets_of(cluster, keys, LATEST),
+        sizes_of(cluster, keys),
+    )
+    entries = admin.describe_configs(name, documentation=True)
+    values = {entry.name: entry.value for entry in entries}
+    form, is_tiered = values.get(FORMAT), values.get(TIERED) == "true"
+    tiering = tiering_of(admin, name) if is_tiered else {}
+    partitions = []
+    for p in topic.partitions:
+        key = name, p.index
+        start = starts.get(key, -1)
+        tier = tiering.get(p.index)
+        partitions.append(
+            PartitionShown(
+                p.index, p.leader, p.leader_epoch, p.replicas, p.isr, start,
+                max(start, tier.local_start) if tier else start, ends.get(key, -1),
+                tier.lake_end if tier else None, sizes.get(key), tier.trouble if tier else None,
+            )
+        )  # fmt: skip
+    records = sum(p.end - p.log_start for p in partitions) if form != STREAM and len(ends) == len(keys) else None
+    total_end = sum(ends.values()) if form != STREAM else None
+    return TopicShown(
+        name, kafka_id(topic.topic_id), topic.is_internal, form, is_tiered, records,
+        sum(sizes.values()) if sizes else None, *_rates(question, name, total_end), partitions,
+        [
+            ConfigShown(
+                entry.name, None if entry.is_sensitive else entry.value, entry.source,
+                entry.source == "topic" and not entry.read_only, entry.read_only, entry.documentation,
+            )
+            for entry in sorted(entries, key=lambda entry: entry.name)
+        ],
+    )  # fmt: skip
+
+
+class PartitionTier(msgspec.Struct, frozen=True):
+    """How far a partition of a tiered topic is in the lake, as the broker tells it."""
+
+    partition: int
+    log_start: int
+    local_start: int
+    lake_end: int | None
+    trouble: str | None
+
+
+def tiering_of(admin: Admin, topic: str) -> dict[int, PartitionTier]:
+    """By partition; nothing where the broker is no Headrace."""
+    try:
+        facts = admin.describe_configs(topic, keys=[TIERING])
+    except (KafkaError, UnsupportedApi):
+        return {}
+    told = [msgspec.json.decode(fact.value, type=list[PartitionTier]) for fact in facts if fact.value]
+    return {tier.partition: tier for tiers in told for tier in tiers}
+
+
+def offsets_of(cluster: Cluster, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    """Of each partition the offset that a special time stands for."""
+    if not partitions:
+        return {}
+    return {key: found.offset for key, found in Admin(cluster).list_offsets(dict.fromkeys(partitions, at)).items()}
+
+
+def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """What partitions weigh, where the brokers say so."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        for node_id, led in cluster.by_leader(partitions).items():
+            topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic(led).items()]
+            answer = cluster.node(node_id).send_for(DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
+            for log_dir in answer.results:
+                for topic in log_dir.topics:
+                    found |= {(topic.name, p.partition_index): p.partition_size for p in topic.partitions}
+    except (UnsupportedApi, KafkaError):
+        return {}  # a visitor may lack the right; the rest of the page stands without sizes
+    return found
+
+
+def configs_of(cluster: Cluster, topics: Iterable[str], config: str) -> dict[str, str]:
+    """One config of many topics, asked for in one request; nothing from brokers that do not have it."""
+    resources = [DescribeConfigsResource(TOPIC, name, [config]) for name in topics]
+    if not resources:
+        return {}
+    try:
+        answer = cluster.controller().send_for(DescribeConfigsRequest(resources), DescribeConfigsResponse)
+        return {
+            result.resource_name: entry.value
+            for result in answer.results
+            for entry in result.configs
+            if entry.name == config and entry.value is not None
+        }
+    except (UnsupportedApi, KafkaError):
+        return {}
+
+
+def kafka_id(bits: bytes) -> str | None:
+    """A topic's id as Kafka's tools write it."""
+    return None if bits == ZERO_UUID else base64.urlsafe_b64encode(bits).decode().rstrip("=")

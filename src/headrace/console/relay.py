@@ -1,0 +1,112 @@
+"""What nodes of this machine say on their private sockets: their metrics and health, each within a deadline.
+
+A node that does not answer in time is 503 here: whoever asks learns what the node could not say itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.metrics.text import CONTENT_TYPE
+
+DEADLINE_S = 3.0
+_ANSWER_MAX_BYTES = 64 << 20
+
+
+class NodeAnswer(NamedTuple):
+    """What a node answered; status 503 and no body if it did not."""
+
+    status: int
+    body: bytes
+
+
+class Page(NamedTuple):
+    """What the console answers in the nodes' place."""
+
+    status: int
+    body: bytes
+    content_type: str
+
+
+async def ask_node(socket_path: str, path: str, deadline_s: float = DEADLINE_S) -> NodeAnswer:
+    """One GET on a node's socket."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            reader, writer = await asyncio.open_unix_connection(socket_path)
+            try:
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n".encode())
+                await writer.drain()
+                answer = await reader.read(-1)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return NodeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    if len(words) < 2 or not words[1].isdigit() or len(answer) > _ANSWER_MAX_BYTES:
+        return NodeAnswer(HTTPStatus.SERVICE_UNAVAILABLE, b"")
+    return NodeAnswer(int(words[1]), body)
+
+
+async def ask_all(sockets: Iterable[str], path: str) -> list[NodeAnswer]:
+    return list(await asyncio.gather(*(ask_node(one, path) for one in sockets)))
+
+
+async def metrics_page(sockets: tuple[str, ...]) -> Page:
+    """The samples of all nodes; a node that does not answer is missing, and all are a reason for 503."""
+    answers = await ask_all(sockets, "/metrics")
+    pages = [answer.body for answer in answers if answer.status == HTTPStatus.OK]
+    if not pages:
+        return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "no node answers"})
+    body = pages[0] if len(pages) == 1 else await asyncio.to_thread(merged, pages)
+    return Page(HTTPStatus.OK, body, CONTENT_TYPE)
+
+
+def merged(pages: list[bytes]) -> bytes:
+    """Pages of several nodes as one: Prometheus wants the samples of one metric together, and told of once."""
+    order: dict[bytes, None] = {}
+    told: dict[bytes, list[bytes]] = {}
+    samples: dict[bytes, list[bytes]] = {}
+    for page in pages:
+        metric = b""
+        for line in page.splitlines():
+            if line.startswith(b"# "):
+                metric = line.split(b" ", 3)[2]
+                order[metric] = None
+                if line not in (lines := told.setdefault(metric, [])):
+                    lines.append(line)
+            elif line:
+                samples.setdefault(metric, []).append(line)
+    rows = [line for metric in order for line in (*told[metric], *samples.get(metric, ()))]
+    return b"\n".join([*rows, b""])
+
+
+async def health_page(sockets: tuple[str, ...], path: str) -> Page:
+    """One node's own words; of several, whether all are well, and the words of each."""
+    answers = await ask_all(sockets, path)
+    well = all(answer.status == HTTPStatus.OK for answer in answers)
+    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+    kind = path.rpartition("/")[2]
+    said = [_words(answer, kind) for answer in answers]
+    if len(said) == 1:
+        return _json(status, said[0])
+    missing: dict[str, str] = {}
+    for index, words in enumerate(said):
+        missing |= {f"node {index + 1}: {what}": why for what, why in words.get("missing", {}).items()}
+    return _json(status, {kind: well, **({"missing": missing} if missing else {})})
+
+
+def _words(answer: NodeAnswer, kind: str) -> dict[str, dict[str, str]]:
+    try:
+        return msgspec.json.decode(answer.body, type=dict)
+    except msgspec.DecodeError:
+        return msgspec.convert({kind: False, "missing": {"node": "it does not answer"}}, type=dict)
+
+
+def _json(status: HTTPStatus, content: object) -> Page:
+    return Page(status.value, msgspec.json.encode(content) + b"\n", "application/json")

@@ -1,0 +1,54 @@
+"""The console's server: uvicorn around the application, on a socket that is bound already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import uvicorn
+
+from headrace.console.app import Application
+from headrace.console.settings import ConsoleSettings
+
+_GRACE_S = 1
+_CONNECTIONS_MAX = 512
+_HEADERS_MAX_BYTES = 32 << 10
+
+
+def serve(settings: ConsoleSettings, listener: socket.socket, lifeline: socket.socket | None = None) -> None:
+    """Serves on a socket that is bound already, until SIGTERM or until the lifeline closes."""
+    config = uvicorn.Config(
+        Application(settings).starlette(),
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_CONNECTIONS_MAX,
+        h11_max_incomplete_event_size=_HEADERS_MAX_BYTES,
+        timeout_graceful_shutdown=_GRACE_S,
+        ssl_certfile=settings.tls_certificate or None,
+        ssl_keyfile=settings.tls_key or None,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is its parent's to say
+    server = uvicorn.Server(config)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            server.should_exit = True
+
+        if lifeline is not None:
+
+            def left_alone() -> None:
+                loop.remove_reader(lifeline)
+                stop()
+
+            loop.add_reader(lifeline, left_alone)  # nothing is sent after the orders: it can only close
+        await server.serve(sockets=[listener])
+
+    asyncio.run(run())

@@ -1,0 +1,35 @@
+// The one way to the server: JSON under /api/v1. Errors are sentences.
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.error || `The server answered ${status}.`);
+    this.status = status;
+    this.code = body.code || "";
+  }
+}
+
+async function ask(method, path, { query = {}, body, signal } = {}) {
+  const params = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
+  const text = params.toString();
+  let response;
+  try {
+    response = await fetch(`/api/v1${path}${text ? `?${text}` : ""}`, {
+      method, signal, credentials: "same-origin",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { error: "The console does not answer." });
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) {
+    if (response.status === 401 && path !== "/session") window.dispatchEvent(new Event("login-needed"));
+    throw new ApiError(response.status, answer);
+  }
+  return answer;
+}
+
+export const get = (path, query, signal) => ask("GET", path, { query, signal });
+export const post = (path, body, query) => ask("POST", path, { body, query });
+export const remove = (path, query) => ask("DELETE", path, { query });
+export const part = encodeURIComponent;

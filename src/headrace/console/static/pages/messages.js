@@ -1,0 +1,143 @@
+import { bytes, field, fill, h, notice, number, time, whole } from "../dom.js";
+import { get, part } from "../api.js";
+import { asHex, asJson, bytesOf, preview } from "../content.js";
+
+const SHOWN_MAX = 500;
+const SEARCH_MAX_BYTES = 2e9;
+const LIVE_WAIT_MS = 2000;
+
+function contentView(content, download) {
+  if (content === null) return h("p", { class: "soft" }, "null");
+  const body = h("div", {});
+  const isText = content.text !== null && content.text !== undefined;
+  const views = { Hex: () => asHex(bytesOf(content)) };
+  let first = "Hex";
+  if (isText) {
+    views.Text = () => h("pre", { tabindex: "0" }, content.text);
+    first = "Text";
+    try { const ready = asJson(content.text); views.JSON = () => ready; first = "JSON"; } catch { /* not JSON */ }
+  }
+  const buttons = Object.keys(views).reverse().map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: () => open(name) }, name));
+  function open(name) {
+    for (const button of buttons) button.setAttribute("aria-pressed", String(button.textContent === name));
+    fill(body, views[name]());
+  }
+  open(first);
+  return h("div", {}, h("div", { class: "row" }, buttons, h("a", { class: "button", href: download, download: true }, "Download"),
+    h("span", { class: "soft" }, bytes(content.size), content.is_cut ? ", only the beginning is shown" : "")), body);
+}
+
+function detail(topic, message, session) {
+  const download = (what) => `/api/v1/topics/${part(topic.name)}/download?partition=${message.partition}&offset=${message.offset}&part=${what}`;
+  const headers = message.headers.map((header) => h("tr", {}, h("td", { class: "mono" }, header.name), h("td", { class: "mono name" }, header.value === null ? "null" : preview(header.value))));
+  const again = () => {
+    sessionStorage.setItem("send-again", JSON.stringify({ key: message.key?.text ?? null, value: message.value?.text ?? null, headers: message.headers.map((one) => [one.name, one.value?.text ?? null]) }));
+    location.hash = `#/topics/${part(topic.name)}/produce`;
+  };
+  return h("td", { colspan: "5" }, h("h2", {}, "Value"), contentView(message.value, download("value")), h("h2", {}, "Key"), contentView(message.key, download("key")),
+    headers.length ? [h("h2", {}, "Headers"), h("table", {}, h("tbody", {}, headers))] : null,
+    session.read_only ? null : h("p", {}, h("button", { type: "button", onclick: again }, "Send again …")));
+}
+
+export default async function messages(area, topic, query, session) {
+  const address = `/topics/${part(topic.name)}/messages`;
+  const place = h("select", { value: query.get("from") || "newest", onchange: shape }, [["newest", "newest"], ["oldest", "oldest"], ["offset", "from an offset"], ["time", "from a time"]].map(([key, text]) => h("option", { value: key }, text)));
+  place.value = query.get("from") || "newest";
+  const offset = h("input", { inputmode: "numeric", value: query.get("offset") || "0", pattern: "[0-9]{1,19}" });
+  const when = h("input", { type: "datetime-local", step: "1" });
+  const partition = h("select", {}, h("option", { value: "" }, "all"), topic.partitions.map((p) => h("option", { value: p.partition }, p.partition)));
+  partition.value = query.get("partition") || "";
+  const search = h("input", { type: "search", value: query.get("search") || "", placeholder: "text in the message" });
+  const where = ["key", "value", "headers"].map((name) => h("input", { type: "checkbox", checked: true, name }));
+  const offsetField = field("Offset", offset), whenField = field("Time (local)", when);
+  const load = h("button", { class: "primary" }, "Show");
+  const live = h("button", { type: "button", "aria-pressed": "false", onclick: () => (running === "live" ? stop() : tail()) }, "Live");
+  const halt = h("button", { type: "button", disabled: true, onclick: () => stop() }, "Stop");
+  const more = h("button", { type: "button", hidden: true, onclick: () => run(false) }, "More");
+  const status = h("p", { class: "soft", role: "status" });
+  const rows = h("tbody", {});
+  let cursor = "", running = "", aborter = new AbortController(), shown = 0;
+
+  function shape() { offsetField.hidden = place.value !== "offset"; whenField.hidden = place.value !== "time"; }
+  function state(name) {
+    running = name;
+    halt.disabled = !name;
+    load.disabled = Boolean(name);
+    live.setAttribute("aria-pressed", String(name === "live"));
+  }
+  function stop() { aborter.abort(); aborter = new AbortController(); state(""); }
+  function question() {
+    const within = where.filter((box) => box.checked).map((box) => box.name).join(",");
+    return { partition: partition.value, search: search.value, in: search.value ? within : "", limit: 50 };
+  }
+  function row(message) {
+    let open = null;
+    const toggle = () => {
+      if (open) { open.remove(); open = null; } else { open = h("tr", { class: "detail" }, detail(topic, message, session)); line.after(open); }
+      button.setAttribute("aria-expanded", String(Boolean(open)));
+    };
+    const button = h("button", { type: "button", class: "linkish", "aria-expanded": "false" }, whole(message.offset));
+    const line = h("tr", { class: "message", onclick: (event) => { if (!window.getSelection().toString() || event.target === button) toggle(); } },
+      h("td", { class: "num" }, message.partition), h("td", { class: "num" }, button), h("td", { class: "mono" }, time(message.timestamp)),
+      h("td", { class: "mono" }, h("span", { class: "cut" }, preview(message.key))), h("td", { class: "mono" }, h("span", { class: "cut" }, preview(message.value))));
+    return line;
+  }
+  function put(found, onTop) {
+    const lines = found.messages.map(row);
+    if (onTop) rows.prepend(...lines.reverse()); else rows.append(...lines);
+    shown += lines.length;
+    while (onTop && rows.children.length > SHOWN_MAX) rows.lastElementChild.remove();
+  }
+  // A search is pieces, one after the other, until there is a page of matches, the end, the budget or the stop button.
+  async function run(isNew) {
+    stop();
+    if (isNew) { rows.replaceChildren(); cursor = ""; shown = 0; }
+    const { signal } = aborter;
+    state("search");
+    const asked = question(), from = shown;
+    let scanned = 0, size = 0, found;
+    const newest = isNew && place.value === "newest" && !search.value;
+    try {
+      do {
+        const start = cursor ? { cursor } : { from: place.value, offset: place.value === "offset" ? offset.value : "", time: place.value === "time" && when.value ? new Date(when.value).getTime() : "" };
+        found = await get(address, { ...asked, ...start }, signal);
+        cursor = found.cursor;
+        scanned += found.scanned;
+        size += found.scanned_bytes;
+        put(found, newest);
+        status.textContent = `${number(shown)} shown, ${number(scanned)} messages (${bytes(size)}) read${found.at_end ? ", at the end" : ""}${found.trouble ? `; ${found.trouble}` : ""}`;
+      } while (search.value && !found.at_end && shown - from < 50 && size < SEARCH_MAX_BYTES && !signal.aborted);
+      more.hidden = found.at_end || newest;
+      if (size >= SEARCH_MAX_BYTES) status.textContent += "; the search ends here, More goes on";
+    } catch (error) { if (error.name !== "AbortError") notice(error.message); }
+    if (!signal.aborted) state("");
+  }
+  async function tail() {
+    stop();
+    const { signal } = aborter;
+    state("live");
+    more.hidden = true;
+    try {
+      let at = (await get(address, { ...question(), from: "end", limit: 1 }, signal)).cursor;
+      while (!signal.aborted) {
+        const began = Date.now();
+        const found = await get(address, { ...question(), cursor: at, limit: 100, wait_ms: LIVE_WAIT_MS }, signal);
+        at = found.cursor;
+        put(found, true);
+        status.textContent = `live: ${number(shown)} shown`;
+        await new Promise((done) => setTimeout(done, Math.max(0, 300 - (Date.now() - began))));
+      }
+    } catch (error) { if (error.name !== "AbortError") { notice(error.message); state(""); } }
+  }
+
+  shape();
+  fill(area,
+    h("form", { onsubmit: (event) => { event.preventDefault(); run(true); } },
+      h("div", { class: "row" }, field("Show", place), offsetField, whenField, field("Partition", partition), field("Search", search, "grow"), load, live, halt),
+      h("div", { class: "row" }, h("span", { class: "soft" }, "search in"), where.map((box) => h("label", { class: "check" }, box, box.name)))),
+    status,
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Messages" }, h("table", {}, h("thead", {}, h("tr", {}, ["Partition", "Offset", "Time (UTC)", "Key", "Value"].map((title, at) => h("th", { scope: "col", class: at < 2 ? "num" : null }, title)))), rows)),
+    h("div", { class: "pages" }, more));
+  await run(true);
+  return stop;
+}
