@@ -12,8 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.wire.compression import Buffer
+from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.schema import Buffer
 
 
 class ColdAway(KafkaError):
@@ -29,6 +30,8 @@ class ColdPartition(msgspec.Struct, frozen=True):
     topic: str
     topic_id: bytes
     number: int
+    organisation: str = DEFAULT_ORGANISATION
+    """Whose topic it is: each organisation has its own tables."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.number}"
@@ -42,7 +45,7 @@ class Held(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class ColdRead(msgspec.Struct, frozen=True):
+class ColdBatches(msgspec.Struct, frozen=True):
     """Whole record batches; the first may begin before the asked offset. `next_offset` follows the last of them.
 
     A batch that is a writable view is the caller's to change: what lies outside its CRC is the broker's to fill in.
@@ -69,7 +72,7 @@ class ColdLog(Protocol):
         """Why nothing is held, or why it is not known, as a sentence for people: from the last call of `held`."""
         ...
 
-    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
+    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdBatches:
         """Batches from the one that holds `offset`, or the next behind it, below `stop`, of about `max_bytes`."""
         ...
 

@@ -8,24 +8,35 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from headrace.cli.settings_layers import BOOTSTRAP_VARIABLE
+from headrace.cli.settings.layers import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from headrace.client import BrokerUnreachable, Cluster, UnsupportedApi
+from headrace.client.properties import (
+    PROPERTIES,
+    ClientSecurity,
+    PropertyError,
+    parse_security,
+    read_properties,
+)
+from headrace.client.sasl import SaslRefused
 from headrace.wire.errors import ErrorCode, KafkaError
 
 Result = TypeVar("Result")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 10.0
+_OTHER_PROPERTIES = ("bootstrap.servers", "client.id")
+"""They are often in such files; here there are options for them."""
 
 _SENTENCES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has active members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members; stop them first",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is outside of what the partition holds",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is outside the partition's range",
     ErrorCode.MESSAGE_TOO_LARGE: "the record is larger than the topic's max.message.bytes",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker does not let clients delete topics (delete_topics_enabled)",
 }
@@ -51,7 +62,7 @@ bootstrap_option = click.option(
     metavar="HOST:PORT",
     default=DEFAULT_BOOTSTRAP,
     envvar=BOOTSTRAP_VARIABLE,
-    help=f"Broker to ask.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
+    help=f"Broker to connect to.  [{BOOTSTRAP_VARIABLE}; default {DEFAULT_BOOTSTRAP}]",
 )
 timeout_option = click.option(
     "--timeout",
@@ -59,32 +70,72 @@ timeout_option = click.option(
     metavar="SECONDS",
     type=Seconds(),
     default=DEFAULT_TIMEOUT_S,
-    help=f"Longest wait for an answer.  [default {DEFAULT_TIMEOUT_S:g}]",
+    help=f"Timeout for each request.  [default {DEFAULT_TIMEOUT_S:g}]",
+)
+
+
+client_config_option = click.option(
+    "--client-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar=CLIENT_CONFIG_VARIABLE,
+    help=f"File with properties for TLS and login, as Kafka's tools take it.  [{CLIENT_CONFIG_VARIABLE}]",
 )
 
 
 def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--bootstrap` and `--timeout`; it is called with `cluster`, and its errors are sentences."""
+    """Give a command `--bootstrap`, `--client-config` and `--timeout`; it is called with `cluster`, and its errors are
+    sentences."""
 
     @bootstrap_option
+    @client_config_option
     @timeout_option
     @functools.wraps(command)
-    def with_cluster(*args: Any, bootstrap: str, timeout_s: float, **given: Any) -> Result:
-        with open_cluster(bootstrap, timeout_s) as cluster:
+    def with_cluster(*args: Any, bootstrap: str, client_config: Path | None, timeout_s: float, **given: Any) -> Result:
+        with open_cluster(bootstrap, timeout_s, client_config) as cluster:
             return command(*args, cluster=cluster, **given)
 
     return with_cluster
 
 
 @contextlib.contextmanager
-def open_cluster(bootstrap: str, timeout_s: float) -> Iterator[Cluster]:
+def open_cluster(bootstrap: str, timeout_s: float, client_config: Path | None) -> Iterator[Cluster]:
     """A cluster whose errors end the command with a sentence."""
+    security = client_security(client_config)
     try:
-        cluster = Cluster(bootstrap, timeout_s, client_id="headrace-cli")
+        context = security.ssl_context()
+    except PropertyError as error:
+        raise click.UsageError(f"--client-config {client_config}: {error}") from None
+    try:
+        cluster = Cluster(bootstrap, timeout_s, "headrace-cli", context, security.sasl)
     except ValueError:
         raise click.UsageError(f"--bootstrap {bootstrap!r} is not HOST:PORT") from None
     with speaking_to(cluster, bootstrap):
         yield cluster
+
+
+def client_security(client_config: Path | None) -> ClientSecurity:
+    """TLS and login, as the file has them; none of both without a file."""
+    try:
+        return parse_security(read_client_config(client_config))
+    except PropertyError as error:
+        raise click.UsageError(f"--client-config {client_config}: {error}") from None
+
+
+def read_client_config(path: Path | None) -> dict[str, str]:
+    """The properties of a file; those about other things than security have no meaning here and are refused."""
+    if path is None:
+        return {}
+    try:
+        found = read_properties(path)
+    except ValueError as error:
+        raise click.UsageError(f"--client-config: {error}") from None
+    for name in found:
+        if name not in PROPERTIES and name not in _OTHER_PROPERTIES:
+            raise click.UsageError(
+                f"--client-config {path}: '{name}' is not supported; the properties are {', '.join(PROPERTIES)}"
+            )
+    return {name: value for name, value in found.items() if name in PROPERTIES}
 
 
 @contextlib.contextmanager
@@ -103,10 +154,10 @@ def sentence(error: Exception, cluster: Cluster, bootstrap: str) -> str:
         said = error.message or _SENTENCES.get(error.code)
         return f"{said.rstrip('.')} ({error.code.name})" if said else error.code.name
     said = str(error).rstrip(".")
-    if not isinstance(error, BrokerUnreachable) or error.request_sent:
+    if not isinstance(error, BrokerUnreachable) or isinstance(error, SaslRefused) or error.request_sent:
         return said
     if cluster.nodes:
-        return f"{said}; that is the address which the broker at {bootstrap} tells its clients (its setting advertised)"
+        return f"{said}; the broker at {bootstrap} advertises that address to clients (its setting advertised)"
     why = said.rpartition(": ")[2]
     reason = "" if why == "Connection refused" else f" ({why})"
     return f"no broker at {bootstrap}{reason}; start one with `make run`, or name another with --bootstrap"

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -38,6 +38,7 @@ def set_up_logs(
     *,
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
+    labels: Mapping[str, Any] | None = None,
 ) -> None:
     """Send every logger's records of that level and above to the stream (stderr unless told otherwise)."""
     stream = stream or sys.stderr
@@ -50,6 +51,8 @@ def set_up_logs(
         formatter = TextLines(colours=colours)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
+    if labels is not None:
+        handler.addFilter(_labelled(labels))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -58,7 +61,18 @@ def set_up_logs(
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+def _labelled(labels: Mapping[str, Any]) -> Callable[[logging.LogRecord], bool]:
+    """Gives each record the labels as they are then, unless it says something else itself."""
+
+    def label(record: logging.LogRecord) -> bool:
+        for name, value in labels.items():
+            record.__dict__.setdefault(name, value)
+        return True
+
+    return label
+
+
+def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """What was given as `extra`."""
     return {name: value for name, value in record.__dict__.items() if name not in _OWN}
 
@@ -78,7 +92,7 @@ class TextLines(logging.Formatter):
             f"{self._paint(_COLOURS.get(record.levelno, '0'), f'{name:5}')} "
             f"{_one_line(record.getMessage())}"
         )
-        fields = " ".join(f"{self._paint('2', _one_line(k) + '=')}{_value(v)}" for k, v in fields_of(record).items())
+        fields = " ".join(f"{self._paint('2', _one_line(k) + '=')}{_value(v)}" for k, v in extra_fields(record).items())
         if fields:
             line += f"  {fields}"
         for trace in self._traces(record):
@@ -115,7 +129,7 @@ class JsonLines(logging.Formatter):
             line["traceback"] = self.formatException(record.exc_info)
         if record.stack_info:
             line["stack"] = record.stack_info
-        for name, value in fields_of(record).items():
+        for name, value in extra_fields(record).items():
             line[f"{name}_" if name in line else name] = _plain(value)
         return json.dumps(line)
 

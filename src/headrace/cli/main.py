@@ -12,15 +12,45 @@ import click
 from headrace import __version__
 
 COMMANDS = {
-    "serve": "Serve a broker until SIGTERM.",
+    "serve": "Run a broker until SIGTERM.",
     "topics": "Create, list, describe, alter and delete topics.",
     "produce": "Send records to a topic.",
     "consume": "Read the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
-    "lake": "Archive topics into Delta tables, show and prove them.",
+    "acls": "Add, list and remove ACLs; check what somebody may do.",
+    "orgs": "Create, list, describe, change and delete organisations.",
+    "transactions": "List, describe and abort transactions.",
+    "users": "Create, list and delete users, and change their passwords.",
+    "console": "Show a Kafka cluster in the browser.",
+    "lake": "Archive topics into Delta tables; show and verify them.",
+    "cluster": "Try Headrace on a Valkey cluster of its own.",
     "config": "Show every setting and where its value comes from.",
     "doctor": "Check this machine, Redis and a running broker.",
 }
+
+
+_MODULES = {
+    "serve": "serve.command",
+    "topics": "topics.command",
+    "produce": "records.produce",
+    "consume": "records.consume",
+    "groups": "groups.command",
+    "acls": "acls.command",
+    "orgs": "orgs.command",
+    "transactions": "transactions.command",
+    "users": "users.command",
+    "console": "console.command",
+    "lake": "lake.command",
+    "cluster": "cluster.command",
+    "config": "settings.config",
+    "doctor": "doctor.command",
+}
+
+
+def load_command(name: str) -> click.Command:
+    """Imports a command."""
+    command: click.Command = getattr(import_module(f"headrace.cli.{_MODULES[name]}"), name)
+    return command
 
 
 class _LazyGroup(click.Group):
@@ -32,8 +62,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"headrace.cli.{cmd_name}"), cmd_name)
-        return command
+        return load_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -68,6 +97,6 @@ def main() -> None:
       headrace serve                          a broker on 127.0.0.1:9092
       headrace topics create orders -p 3      a topic
       headrace produce orders hello world     two records
-      headrace consume orders --follow        read them, and what comes
-      headrace doctor                         what is missing on this machine
+      headrace consume orders --follow        read them, and new ones
+      headrace doctor                         check this machine
     """

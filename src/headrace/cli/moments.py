@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli.quantities import parse_time
 
-FORMS = "a moment such as 2026-05-01, 2026-05-01T10:00:00Z or @1777629600000 (milliseconds), or a time ago such as 10m"
+FORMS = "a time such as 2026-05-01, 2026-05-01T10:00:00Z or @1777629600000 (milliseconds), or an age such as 10m"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 

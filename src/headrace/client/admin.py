@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from headrace.client.cluster import Cluster, Node, TopicPartition, by_topic
-from headrace.client.connection import Connection
+from headrace.client.cluster import BrokerNode, Cluster, by_topic
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import check
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_partitions import (
@@ -50,9 +50,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from headrace.wire.messages.metadata import MetadataResponseTopic
-
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-"""What `list_offsets` takes in place of a timestamp."""
+from headrace.wire.topic_partition import TopicPartition
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Kinds of resources that have configs."""
@@ -105,7 +103,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
     cluster_id: str | None
     controller_id: int
-    nodes: list[Node]
+    nodes: list[BrokerNode]
 
 
 class Admin:
@@ -227,7 +225,7 @@ class Admin:
 
         self.cluster.retrying(attempt)
 
-    def _for_resource(self, name: str, kind: int) -> Connection:
+    def _for_resource(self, name: str, kind: int) -> BrokerConnection:
         """A broker answers for itself, a coordinator for its groups; any for topics, which the controller changes."""
         if kind == GROUP:
             return self.cluster.coordinator(name)

@@ -13,12 +13,13 @@ from functools import partial
 
 import msgspec
 
-from headrace.client.cluster import Cluster, TopicPartition
+from headrace.client.cluster import Cluster
 from headrace.client.errors import RetriableError
 from headrace.client.producer import ALL, SEQUENCES, introduce, produce_request
 from headrace.wire.batch import read_header, stamp_producer
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce import ProduceResponse
+from headrace.wire.topic_partition import TopicPartition
 
 REQUEST_BYTES = 8 * 1024 * 1024
 """Of the batches in one request; brokers take 100 MiB by default."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import BrokerUnreachable, RetriableError, check, kafka_error
 from headrace.client.sasl import Sasl
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -27,18 +27,19 @@ from headrace.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from headrace.wire.schema import Payload
+from headrace.wire.topic_partition import TopicPartition
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Payload)
-TopicPartition = tuple[str, int]
 
 DEFAULT_PORT = 9092
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 COORDINATOR_OF_GROUP = 0
+COORDINATOR_OF_TRANSACTIONS = 1
 
 
-class Node(msgspec.Struct, frozen=True):
+class BrokerNode(msgspec.Struct, frozen=True):
     """A broker as the metadata names it."""
 
     node_id: int
@@ -58,18 +59,18 @@ class Cluster:
         ssl_context: ssl.SSLContext | None = None,
         sasl: Sasl | None = None,
     ) -> None:
-        self.bootstrap = [parse_address(text) for text in bootstrap.split(",") if text.strip()]
+        self.bootstrap = [parse_broker_address(text) for text in bootstrap.split(",") if text.strip()]
         if not self.bootstrap:
-            raise ValueError("No broker is named: give host:port.")
+            raise ValueError("No broker given: use host:port.")
         self.timeout_s = timeout_s
         self.client_id = client_id
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, BrokerNode] = {}
         self.cluster_id: str | None = None
         self.controller_id = -1
         self._topics: dict[str, MetadataResponseTopic] = {}
         self._fresh: set[str] = set()
-        self._coordinators: dict[str, int] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._ssl_context = ssl_context
         self._sasl = sasl
 
@@ -127,7 +128,7 @@ class Cluster:
 
     # Connections
 
-    def any_node(self) -> Connection:
+    def any_node(self) -> BrokerConnection:
         """A connection to a broker that answers, an open one if there is one."""
         for connection in self._connections.values():
             if connection.is_idle:
@@ -141,7 +142,7 @@ class Cluster:
         assert unreachable is not None
         raise unreachable
 
-    def node(self, node_id: int) -> Connection:
+    def node(self, node_id: int) -> BrokerConnection:
         """The connection to a broker."""
         node = self.nodes.get(node_id)
         if node is None:
@@ -151,39 +152,39 @@ class Cluster:
             raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, f"Broker {node_id} is not in the cluster now.")
         return self._connect(node.host, node.port)
 
-    def controller(self) -> Connection:
+    def controller(self) -> BrokerConnection:
         """The connection to the broker that changes topics; to any one, where none is named."""
         if self.controller_id not in self.nodes:
             self.refresh([])
         return self.node(self.controller_id) if self.controller_id in self.nodes else self.any_node()
 
-    def coordinator(self, group: str) -> Connection:
-        """The connection to the broker that owns a group."""
-        node_id = self._coordinators.get(group)
+    def coordinator(self, key: str, kind: int = COORDINATOR_OF_GROUP) -> BrokerConnection:
+        """The connection to the broker that owns a group, or a transactional id."""
+        node_id = self._coordinators.get((kind, key))
         if node_id is None:
-            node_id = self._coordinators[group] = self._find_coordinator(group)
+            node_id = self._coordinators[kind, key] = self._find_coordinator(key, kind)
         return self.node(node_id)
 
-    def _connect(self, host: str, port: int) -> Connection:
+    def _connect(self, host: str, port: int) -> BrokerConnection:
         connection = self._connections.get((host, port))
         if connection is not None and not connection.is_idle:
             # Broken, or left in the middle of an exchange by an error elsewhere: answers would be mistaken.
             connection.close()
             connection = None
         if connection is None:
-            connection = Connection(host, port, self.timeout_s, self.client_id, self._ssl_context, self._sasl)
+            connection = BrokerConnection(host, port, self.timeout_s, self.client_id, self._ssl_context, self._sasl)
             self._connections[host, port] = connection
         return connection
 
-    def _find_coordinator(self, group: str) -> int:
-        request = FindCoordinatorRequest(group, COORDINATOR_OF_GROUP, [group])
+    def _find_coordinator(self, key: str, kind: int) -> int:
+        request = FindCoordinatorRequest(key, kind, [key])
         answer = self.any_node().send_for(request, FindCoordinatorResponse)
         for found in answer.coordinators:
             check(found.error_code, found.error_message)
-            self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
+            self.nodes.setdefault(found.node_id, BrokerNode(found.node_id, found.host, found.port))
             return found.node_id
         check(answer.error_code, answer.error_message)
-        self.nodes.setdefault(answer.node_id, Node(answer.node_id, answer.host, answer.port))
+        self.nodes.setdefault(answer.node_id, BrokerNode(answer.node_id, answer.host, answer.port))
         return answer.node_id
 
     # Metadata
@@ -194,7 +195,7 @@ class Cluster:
         request = MetadataRequest(wanted, allow_auto_topic_creation=create)
         answer = self.any_node().send_for(request, MetadataResponse)
         check(answer.error_code)
-        self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
+        self.nodes = {b.node_id: BrokerNode(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
         self.cluster_id, self.controller_id = answer.cluster_id, answer.controller_id
         for topic in answer.topics:
             if topic.name is not None and topic.error_code == ErrorCode.NONE:
@@ -244,11 +245,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_broker_address(text: str) -> tuple[str, int]:
     """`host:port`, `host` or `[::1]:port` as host and port."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or text.strip().endswith("]"):
         host, port = text.strip(), str(DEFAULT_PORT)
     if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
-        raise ValueError(f"'{text.strip()}' is no broker address: give host:port.")
+        raise ValueError(f"'{text.strip()}' is not a broker address: use host:port.")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -6,9 +6,11 @@ becomes BrokerUnreachable with one sentence, and the connection is closed: after
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -31,8 +33,11 @@ ELEMENTS_MAX = 5_000_000
 NEGOTIATING_VERSION = 3
 """Of ApiVersions: brokers since Kafka 2.4 answer it, to older ones version 0 goes next (KIP-511)."""
 
+_LOGIN_USED = 0.85
+"""Of the time that a login holds; after that a new connection is made."""
 
-class Asked(NamedTuple):
+
+class InFlight(NamedTuple):
     """A request whose answer is still to come."""
 
     api_key: int
@@ -40,7 +45,7 @@ class Asked(NamedTuple):
     correlation_id: int
 
 
-class Connection:
+class BrokerConnection:
     """A blocking connection. `timeout_s` bounds connecting and the silence while an answer is awaited."""
 
     def __init__(
@@ -56,14 +61,15 @@ class Connection:
         self.timeout_s = timeout_s
         self.client_id = client_id
         self._versions: dict[int, tuple[int, int]] | None = None
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[InFlight] = deque()
         self._last_correlation_id = 0
         self._socket = self._open(host, port, ssl_context)
         self._stream = self._socket.makefile("rb")
         self.is_open = True
+        self._renew_at_s = math.inf
         if sasl is not None:
             try:
-                authenticate(self._exchange, sasl)
+                self._renew_at_s = time.monotonic() + _LOGIN_USED * authenticate(self._exchange, sasl)
             except BaseException:
                 self.close()
                 raise
@@ -87,7 +93,7 @@ class Connection:
         except OSError as error:
             raise BrokerUnreachable(f"No broker answers at {self.address}: {_reason(error)}.") from error
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> BrokerConnection:
         return self
 
     def __exit__(
@@ -104,8 +110,8 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """Open, and no answer is awaited."""
-        return self.is_open and not self._asked
+        """Open, no answer is awaited, and the login holds for a while."""
+        return self.is_open and not self._asked and time.monotonic() < self._renew_at_s
 
     # Requests and answers
 
@@ -136,7 +142,7 @@ class Connection:
         if version is None:
             version = self.newest(request.api.key)
         self._last_correlation_id += 1
-        asked = Asked(request.api.key, version, self._last_correlation_id)
+        asked = InFlight(request.api.key, version, self._last_correlation_id)
         self.send_bytes(frame.request_frame(request, version, asked.correlation_id, self.client_id))
         self._asked.append(asked)
 
@@ -156,7 +162,7 @@ class Connection:
             cls = response_class(asked.api_key)
             return codec.decode(cls, asked.version, data, body, ELEMENTS_MAX)[0]
         except DecodeError as error:
-            raise self._broken(f"sent an answer that cannot be read: {error}") from error
+            raise self._broken(f"sent a response that cannot be read: {error}") from error
 
     # Versions
 
@@ -182,7 +188,7 @@ class Connection:
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         if self._asked:
-            raise RuntimeError("Versions cannot be negotiated while answers are awaited: name the version.")
+            raise RuntimeError("Versions cannot be negotiated while responses are pending: give the version.")
         for version in (NEGOTIATING_VERSION, 0):
             self._last_correlation_id += 1
             request = ApiVersionsRequest("headrace", "1")
@@ -211,7 +217,7 @@ class Connection:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
         except (OSError, ValueError) as error:
-            raise self._broken(f"did not take a request: {_reason(error)}") from error
+            raise self._broken(f"did not accept a request: {_reason(error)}") from error
 
     def read_frame(self, extra_wait_s: float = 0.0) -> bytes:
         """The next frame without its length."""
@@ -225,7 +231,7 @@ class Connection:
                 raise self._broken(f"does not speak Kafka's protocol: a frame of {size} bytes")
             data = self._stream.read(size)
             if len(data) < size:
-                raise self._broken("closed the connection in the middle of an answer")
+                raise self._broken("closed the connection in the middle of a response")
             return data
         except BrokerUnreachable:
             raise

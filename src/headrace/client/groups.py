@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.client.cluster import Cluster, TopicPartition, by_topic
-from headrace.client.connection import Connection
+from headrace.client.cluster import Cluster, by_topic
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import check
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -31,6 +31,7 @@ from headrace.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from headrace.wire.topic_partition import TopicPartition
 
 TOPICS_BY_NAME = 9
 """The newest version of OffsetFetch and OffsetCommit that names topics; later ones have only their ids."""
@@ -45,7 +46,7 @@ class GroupListing(msgspec.Struct, frozen=True):
     type: str
 
 
-class Member(msgspec.Struct, frozen=True):
+class GroupMember(msgspec.Struct, frozen=True):
     """A member of a group, its metadata and assignment as they travel."""
 
     member_id: str
@@ -63,7 +64,7 @@ class GroupInfo(msgspec.Struct, frozen=True):
     state: str
     protocol_type: str
     protocol: str
-    members: list[Member]
+    members: list[GroupMember]
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ class Groups:
         return self.cluster.retrying(attempt)
 
     def _fetch_offsets(
-        self, connection: Connection, group: str, partitions: list[TopicPartition] | None
+        self, connection: BrokerConnection, group: str, partitions: list[TopicPartition] | None
     ) -> dict[TopicPartition, CommittedOffset]:
         listed = None if partitions is None else by_topic(partitions).items()
         newer = None if listed is None else [OffsetFetchRequestTopics(name=n, partition_indexes=i) for n, i in listed]
@@ -177,7 +178,9 @@ def _to_commit(index: int, offset: CommittedOffset | int) -> OffsetCommitRequest
 
 def _group_info(found: DescribedGroup) -> GroupInfo:
     members = [
-        Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment)
+        GroupMember(
+            m.member_id, m.group_instance_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment
+        )
         for m in found.members
     ]
     return GroupInfo(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)

@@ -14,11 +14,11 @@ from types import TracebackType
 
 import msgspec
 
-from headrace.client.cluster import Cluster, TopicPartition, by_topic
-from headrace.client.connection import Connection
+from headrace.client.cluster import Cluster, by_topic
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import RetriableError, check
 from headrace.client.partitioner import partition_for_key
-from headrace.wire.compression import Buffer, Compression
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.wire.messages.produce import (
@@ -29,7 +29,8 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
 )
 from headrace.wire.records import Header, Record, encode_batch
-from headrace.wire.schema import ZERO_UUID
+from headrace.wire.schema import ZERO_UUID, Buffer
+from headrace.wire.topic_partition import TopicPartition
 
 ALL, LEADER, NOBODY = -1, 1, 0
 """Who must have a record before it is acknowledged."""
@@ -214,7 +215,7 @@ def introduce(cluster: Cluster) -> tuple[int, int]:
 
 
 def produce_request(
-    cluster: Cluster, connection: Connection, batches: Mapping[TopicPartition, Buffer], acks: int
+    cluster: Cluster, connection: BrokerConnection, batches: Mapping[TopicPartition, Buffer], acks: int
 ) -> tuple[ProduceRequest, int]:
     """The request that sends one batch to each partition, and the version to send it in."""
     topics = [

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from headrace.client.admin import EARLIEST, LATEST, Admin
-from headrace.client.cluster import Cluster, TopicPartition, by_topic
-from headrace.client.connection import Connection
+from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster, by_topic
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import check
 from headrace.wire.batch import HEADER_BYTES, read_header
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.records import Record, decode_batch
 from headrace.wire.schema import ZERO_UUID
+from headrace.wire.special_times import EARLIEST, LATEST
+from headrace.wire.topic_partition import TopicPartition
 
 TOPICS_BY_NAME = 12
 """The newest version of Fetch that names topics; later ones have only their ids."""
@@ -94,7 +96,7 @@ class Reader:
         wait_ms = self.max_wait_ms if max_wait_ms is None else max_wait_ms
 
         def attempt() -> dict[TopicPartition, Fetched]:
-            asked: list[tuple[Connection, dict[bytes, str]]] = []
+            asked: list[tuple[BrokerConnection, dict[bytes, str]]] = []
             for node_id, partitions in self.cluster.by_leader(offsets).items():
                 connection = self.cluster.node(node_id)
                 request, version = self._request(connection, partitions, offsets, max_bytes or self.max_bytes, wait_ms)
@@ -111,7 +113,7 @@ class Reader:
 
     def _request(
         self,
-        connection: Connection,
+        connection: BrokerConnection,
         partitions: list[TopicPartition],
         offsets: Mapping[TopicPartition, int],
         max_bytes: int,

@@ -1,4 +1,4 @@
-"""SASL on a new connection, before anything else is asked: PLAIN and SCRAM (RFC 5802), as Kafka carries them.
+"""SASL on a new connection, before anything else is asked: PLAIN, SCRAM (RFC 5802), OAUTHBEARER, as Kafka carries them.
 
 Apart from connection.py because it is a dialogue of its own. Its two messages, a name and a blob, are put together
 here: they come before the versions are negotiated, and brokers keep these first versions for that.
@@ -9,16 +9,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
 import secrets
 import struct
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from headrace.client.errors import BrokerUnreachable
+
 HANDSHAKE, HANDSHAKE_VERSION = 17, 1
-AUTHENTICATE, AUTHENTICATE_VERSION = 36, 0
+AUTHENTICATE, AUTHENTICATE_VERSION = 36, 1
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = ("PLAIN", *HASHES)
+MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 _ITERATIONS = range(4096, 1_000_001)
 """The fewest are those of RFC 7677, a server that asks for fewer is after the password; more would keep us busy."""
@@ -27,7 +32,7 @@ Exchange = Callable[[int, int, bytes], bytes]
 """The body of the answer to a request, of which API key, version and body are given."""
 
 
-class SaslRefused(Exception):
+class SaslRefused(BrokerUnreachable):
     """The broker does not let us in, or is not the one that it should be, in one sentence."""
 
 
@@ -35,23 +40,28 @@ class Sasl(msgspec.Struct, frozen=True):
     """Who we are, and how we prove it."""
 
     mechanism: str
-    username: str
-    password: str
+    username: str = ""
+    password: str = ""
+    token_file: str = ""
+    """Read at each login: whoever gets new tokens puts them there."""
 
     def __repr__(self) -> str:
         return f"Sasl({self.mechanism!r}, {self.username!r})"
 
 
-def authenticate(exchange: Exchange, sasl: Sasl) -> None:
-    """Proves who we are, or raises `SaslRefused`."""
+def authenticate(exchange: Exchange, sasl: Sasl) -> float:
+    """Proves who we are, or raises `SaslRefused`; for how many seconds that holds."""
     try:
         _shake_hands(exchange, sasl.mechanism)
         if sasl.mechanism == "PLAIN":
-            _send(exchange, f"\0{sasl.username}\0{sasl.password}".encode())
+            answer = _send(exchange, f"\0{sasl.username}\0{sasl.password}".encode())
+        elif sasl.mechanism == "OAUTHBEARER":
+            answer = _bearer(exchange, sasl)
         else:
-            _scram(exchange, sasl)
+            answer = _scram(exchange, sasl)
+        return answer.lifetime_ms / 1000 or math.inf
     except (ValueError, struct.error) as error:
-        raise SaslRefused(f"The broker's answer is not one of SASL: {error}.") from error
+        raise SaslRefused(f"The broker's response is not a SASL response: {error}.") from error
 
 
 def _shake_hands(exchange: Exchange, mechanism: str) -> None:
@@ -68,17 +78,40 @@ def _shake_hands(exchange: Exchange, mechanism: str) -> None:
     raise SaslRefused(f"The broker does not offer {mechanism}; it offers {', '.join(offered) or 'no SASL here'}.")
 
 
-def _send(exchange: Exchange, token: bytes) -> bytes:
-    """The broker's token in return for ours."""
+class _Answer(NamedTuple):
+    """The broker's token, and after the last one how long the login holds, 0 for ever."""
+
+    token: bytes
+    lifetime_ms: int
+
+
+def _send(exchange: Exchange, token: bytes) -> _Answer:
+    """The broker's answer to our token."""
     answer = exchange(AUTHENTICATE, AUTHENTICATE_VERSION, struct.pack(">i", len(token)) + token)
     code, size = struct.unpack_from(">hh", answer)
     message = answer[4 : 4 + max(0, size)]
     if code:
-        raise SaslRefused(f"The broker refuses this user: {message.decode(errors='replace') or f'error {code}'}.")
-    return answer[4 + len(message) + 4 :]
+        raise SaslRefused(f"The broker rejected this user: {message.decode(errors='replace') or f'error {code}'}.")
+    at = 4 + len(message)
+    (size,) = struct.unpack_from(">i", answer, at)
+    at += 4 + max(0, size)
+    return _Answer(answer[at - max(0, size) : at], struct.unpack_from(">q", answer, at)[0])
 
 
-def _scram(exchange: Exchange, sasl: Sasl) -> None:
+def _bearer(exchange: Exchange, sasl: Sasl) -> _Answer:
+    """A bad token is told in an answer that has to be acknowledged; the broker's next one is the refusal (RFC 7628)."""
+    try:
+        token = Path(sasl.token_file).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise SaslRefused(f"The token in {sasl.token_file} cannot be read.") from None
+    answer = _send(exchange, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+    if answer.token:
+        _send(exchange, b"\x01")
+        raise SaslRefused("The broker rejected this token.")
+    return answer
+
+
+def _scram(exchange: Exchange, sasl: Sasl) -> _Answer:
     algorithm, nonce = HASHES[sasl.mechanism], secrets.token_urlsafe(24)
 
     def mac(key: bytes, message: bytes) -> bytes:
@@ -86,20 +119,24 @@ def _scram(exchange: Exchange, sasl: Sasl) -> None:
 
     user = sasl.username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={user},r={nonce}"
-    challenge = _send(exchange, f"n,,{first}".encode()).decode()
+    challenge = _send(exchange, f"n,,{first}".encode()).token.decode()
     given = _attributes(challenge)
     iterations = int(given["i"])
     if not given["r"].startswith(nonce) or iterations not in _ITERATIONS:
-        raise SaslRefused("The broker's challenge is not for us.")
+        raise SaslRefused("The broker's challenge does not match our request.")
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), base64.b64decode(given["s"]), iterations)
     final = f"c=biws,r={given['r']}"
     proved = f"{first},{challenge},{final}".encode()
     client_key = mac(salted, b"Client Key")
     signature = mac(hashlib.new(algorithm, client_key).digest(), proved)
     proof = bytes(ours ^ theirs for ours, theirs in zip(client_key, signature, strict=True))
-    verdict = _attributes(_send(exchange, f"{final},p={base64.b64encode(proof).decode()}".encode()).decode())
+    answer = _send(exchange, f"{final},p={base64.b64encode(proof).decode()}".encode())
+    verdict = _attributes(answer.token.decode())
     if not hmac.compare_digest(base64.b64decode(verdict.get("v", "")), mac(mac(salted, b"Server Key"), proved)):
-        raise SaslRefused("The broker does not know this user's password itself: it is not the one that it should be.")
+        raise SaslRefused(
+            "The broker could not prove that it knows this user's password: it may not be the broker you mean."
+        )
+    return answer
 
 
 def _attributes(message: str) -> dict[str, str]:

@@ -1,0 +1,77 @@
+"""`headrace cluster try`: a Valkey cluster of the embedded server and nodes on it, to see how both behave.
+
+The servers live as long as the command. Nodes are those of `headrace serve --nodes`, told the cluster's URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+
+from headrace.cli.logs import set_up_logs
+from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
+from headrace.cli.settings.layers import Loaded
+from headrace.cli.settings.options import setting_options
+from headrace.cli.settings.table import Settings
+from headrace.store.embedded.trial import TrialCluster
+
+_SETTINGS = ("port", "nodes", "durability", "default_partitions", "http_port", "log_level", "log_format")
+_FEWEST_PRIMARIES = 3
+"""A fail-over is voted for by a majority of the primaries."""
+_NODES = 3
+
+
+@click.group()
+def cluster() -> None:
+    """Try Headrace on a Valkey cluster of its own.
+
+    \b
+    Examples:
+      headrace cluster try --primaries 3 --replicas 1
+    """
+
+
+@cluster.command("try")
+@click.option("--primaries", type=click.IntRange(_FEWEST_PRIMARIES, 16), default=_FEWEST_PRIMARIES, show_default=True)
+@click.option("--replicas", type=click.IntRange(0, 3), default=1, show_default=True, help="Copies of each primary.")
+@setting_options(*_SETTINGS)
+def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
+    """Start a Valkey cluster on this machine and nodes on it, until SIGTERM.
+
+    All of it is temporary: servers and records are gone when the command ends. The URL that it prints works with
+    `headrace serve --redis`, too.
+
+    \b
+    Examples:
+      headrace cluster try
+      headrace cluster try --primaries 5 --replicas 2 --nodes 4 --port 9192
+    """
+    settings = loaded.settings
+    if "nodes" not in loaded.sources:
+        settings = msgspec.structs.replace(settings, nodes=_NODES)
+    set_up_logs(settings.log_level, settings.log_format)
+    try:
+        with tempfile.TemporaryDirectory(prefix="headrace-cluster-") as folder:
+            servers = TrialCluster(Path(folder), primaries=primaries, replicas=replicas, durability=settings.durability)
+            try:
+                servers.start()
+                print(f"valkey cluster ready: --redis {servers.url}", flush=True)
+                asyncio.run(_serve(msgspec.structs.replace(settings, redis=servers.url)))
+            finally:
+                servers.stop()
+    except START_TROUBLE as error:
+        raise click.ClickException(sentence_of(error)) from None
+
+
+async def _serve(settings: Settings) -> None:
+    from headrace.cli.serve.supervisor import supervise
+
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await supervise(settings, stop, admin_password="")

@@ -1,0 +1,93 @@
+"""The doctor's look at what is open: listeners that others can read along on, files and sockets that they can open."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from headrace.broker.network.tls import BadCertificate, Certificates
+from headrace.cli.doctor.findings import CheckResult, fail, ok, warn
+from headrace.cli.serve.tls import check_listeners
+from headrace.cli.settings.layers import listeners_of
+from headrace.cli.settings.table import Settings
+from headrace.security.listeners import Listener, show_address
+from headrace.security.mechanisms.plain import PLAIN
+from headrace.store.embedded.data_directory import CannotStart, read_record
+from headrace.store.embedded.socket import is_private
+
+_SOON = timedelta(days=14)
+
+
+def check_security(settings: Settings, client_config: Path | None) -> list[CheckResult]:
+    """All that can be seen from the settings and the files that they name."""
+    listeners = listeners_of(settings)
+    if trouble := check_listeners(settings):
+        return [fail("listeners", trouble, "`headrace serve` would say the same")]
+    findings = [_check_listener(listener) for listener in listeners]
+    if any(listener.is_tls for listener in listeners):
+        findings.append(_check_certificate(settings))
+    secrets = {
+        "TLS key": settings.tls_key or settings.tls_cert,
+        "administrator's password": settings.admin_password_file,
+        "client config": "" if client_config is None else str(client_config),
+    }
+    findings += [_check_file(name, Path(path)) for name, path in secrets.items() if path]
+    if not settings.redis:
+        findings += _check_socket(settings.data_dir)
+    return findings
+
+
+def _check_listener(listener: Listener) -> CheckResult:
+    name = f"listener {listener.name}"
+    found = f"{listener.protocol} on {show_address(listener.host, listener.port)}"
+    if not listener.is_tls and not listener.is_loopback:
+        return warn(name, f"{found}: others on the network can read along", "use SASL_SSL, see docs/security.md")
+    if listener.is_sasl and not listener.is_tls and PLAIN in listener.offered(has_keys=False):
+        return warn(name, f"{found} takes passwords without TLS (PLAIN)", "leave PLAIN out of its mechanisms")
+    if not listener.is_loopback and not listener.authenticates:
+        return warn(name, f"{found} asks nobody who they are", "use SASL_SSL, or client-auth=required")
+    return ok(name, found)
+
+
+def _check_certificate(settings: Settings) -> CheckResult:
+    try:
+        Certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
+        [found, *_] = x509.load_pem_x509_certificates(Path(settings.tls_cert).read_bytes())
+    except BadCertificate as error:
+        return fail("certificate", str(error), "correct --tls-cert, --tls-key or --tls-ca")
+    ends, now = found.not_valid_after_utc, datetime.now(UTC)
+    said = f"{found.subject.rfc4514_string()}, valid until {ends:%Y-%m-%d}"
+    if ends < now:
+        return fail("certificate", f"{said}: expired", "renew it; the broker takes a new one without a restart")
+    if ends < now + _SOON:
+        return warn("certificate", said, "renew it soon; the broker takes a new one without a restart")
+    return ok("certificate", said)
+
+
+def _check_file(name: str, path: Path) -> CheckResult:
+    """A secret that others can read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return fail(name, f"{path} cannot be read: {error.strerror}", "correct its path")
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return warn(name, f"{path} can be read or changed by others", f"chmod 600 {path}")
+    return ok(name, f"{path} is readable by its owner alone")
+
+
+def _check_socket(data_dir: Path) -> list[CheckResult]:
+    """Whoever opens the embedded server's socket reads and changes everything."""
+    try:
+        record = read_record(data_dir)
+    except (CannotStart, OSError):
+        return []
+    if record is None or not os.path.exists(record.socket):
+        return []
+    folder = Path(record.socket).parent
+    if not is_private(folder):
+        return [warn("store's socket", f"others can enter {folder}", f"chmod 700 {folder}")]
+    return [ok("store's socket", f"{folder} is for its owner alone")]

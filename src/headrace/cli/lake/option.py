@@ -1,0 +1,128 @@
+"""What every command of `headrace lake` takes, and what it says when a table or Spark is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import click
+
+Result = TypeVar("Result")
+
+MISSING_EXTRA = "the lake needs packages that are not installed: pip install 'headrace[lake]'"
+
+
+def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a command `--lake` and `--storage`, as `root`; what the lake refuses becomes a sentence."""
+
+    @click.option(
+        "--lake", "place", metavar="PLACE", required=True, callback=_read_place,
+        help="Location of the tables: a folder, or s3://...",
+    )  # fmt: skip
+    @click.option(
+        "--storage",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="An object store option, such as aws_endpoint_url. May be repeated.  [default: from the environment]",
+    )
+    @functools.wraps(command)
+    def with_place(*args: object, place: str, storage: tuple[str, ...], **given: object) -> Result:
+        with sentences():
+            from headrace.lake.storage.place import place_of
+
+            return command(*args, root=place_of(place, storage_options(storage)), **given)
+
+    return with_place
+
+
+def storage_options(given: Sequence[str], flag: str = "--storage") -> dict[str, str]:
+    """`KEY=VALUE`s as options of an object store; a key may have the prefix `storage.`."""
+    pairs = [pair.partition("=") for pair in given]
+    for name, equals, _ in pairs:
+        if not (name.removeprefix("storage.") and equals):
+            raise click.UsageError(f"{flag} {name!r} is not KEY=VALUE")
+    return {name.removeprefix("storage."): value for name, _, value in pairs}
+
+
+def lake_option(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Give a command `--lake`, and `--topics`; what the lake refuses becomes a sentence."""
+
+    topics = click.option("--topics", metavar="A,B", callback=_read_topics, help="Only these topics.")
+    return place_option(topics(command))
+
+
+def _read_place(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
+    # An empty one would be the folder one is in.
+    if not given.strip():
+        raise click.BadParameter("it names no place")
+    return given
+
+
+def _read_topics(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
+    """None if the option is not there. A script's empty variable is no wish for all of them."""
+    if given is None:
+        return ()
+    if not (names := tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))):
+        raise click.BadParameter("it names no topic")
+    return names
+
+
+class LeftOut:
+    """Tables that a command had to leave out: it does the rest first, then says which and why, and ends with 1."""
+
+    def __init__(self) -> None:
+        self._sentences: list[str] = []
+
+    def __call__(self, name: str, error: Exception) -> None:
+        from headrace.lake.storage.place import reason
+        from headrace.lake.table.snapshot import TableRefused
+
+        # What is refused says itself where it lies.
+        where = "" if isinstance(error, TableRefused) else f"{name}: "
+        self._sentences.append(where + reason(error).rstrip("."))
+
+    @contextlib.contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """What is wrong with one table inside is that one's alone."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            yield
+        except (ValueError, OSError, DeltaError) as error:
+            if isinstance(error, ConnectionError):
+                raise
+            self(name, error)
+
+    def end(self) -> None:
+        if self._sentences:
+            raise click.ClickException("; ".join(self._sentences))
+
+
+@contextlib.contextmanager
+def sentences() -> Iterator[None]:
+    """What goes wrong with tables or Spark, said in one sentence."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {
+            "pyspark",
+            "pyarrow",
+            "deltalake",
+            "numba",
+            "numpy",
+            "fastavro",
+        }:
+            raise
+        raise click.ClickException(f"{MISSING_EXTRA} (no {error.name})") from None
+    except Exception as error:
+        from deltalake.exceptions import DeltaError
+
+        from headrace.lake.session import NoJava
+        from headrace.lake.storage.place import reason
+
+        # ValueError: a table or a place that is refused. OSError: a file that is not where it must be, or a store away.
+        if not isinstance(error, NoJava | ValueError | OSError | DeltaError) or isinstance(error, ConnectionError):
+            raise
+        raise click.ClickException(reason(error).rstrip(".")) from None

@@ -1,0 +1,19 @@
+"""What can stand in the way of a start, as one sentence for a person."""
+
+from __future__ import annotations
+
+from headrace.broker.logins.token_errors import NoKeys
+from headrace.cli.serve.redis_trouble import explain
+from headrace.store.cluster.nodes import NodeIdTaken
+from headrace.store.embedded.data_directory import CannotStart
+from headrace.store.redis.errors import StoreError, StoreRefused
+
+START_TROUBLE = (CannotStart, NoKeys, NodeIdTaken, StoreError, StoreRefused)
+
+
+def sentence_of(error: Exception) -> str:
+    """One of START_TROUBLE in words."""
+    if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
+        what, advice = explain(error)
+        return f"{what}; {advice}"
+    return str(error)

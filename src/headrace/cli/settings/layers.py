@@ -1,0 +1,297 @@
+"""Settings in force: defaults < TOML file < environment < flags, each value with the place it came from.
+
+A bad value is one sentence that names that place, because a person who set it has to find it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from headrace.cli.quantities import parse_size, parse_time
+from headrace.cli.settings.setting import Setting, ValueKind
+from headrace.cli.settings.table import MAX_INT32, SETTINGS, Settings
+from headrace.security.listeners import Listener, ListenerError, parse_listener, split_address
+from headrace.store.cluster.endpoints import DEFAULT_LISTENER
+
+PREFIX = "HEADRACE_"
+CONFIG_VARIABLE = "HEADRACE_CONFIG"
+BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
+"""Where commands find a broker; no setting of a broker's own."""
+CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
+"""How they log in there."""
+ADMIN_PASSWORD_VARIABLE = "HEADRACE_ADMIN_PASSWORD"
+"""No setting, so that it is nowhere shown: `serve` takes it out of the environment."""
+_OTHER_VARIABLES = (CONFIG_VARIABLE, BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE, ADMIN_PASSWORD_VARIABLE)
+DEFAULT = "default"
+_ALL = "`headrace serve --help` lists all"
+
+# What Kubernetes puts into the environment of every pod beside a service named `headrace`.
+_SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP)(_.*)?)")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp)://")
+
+_TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+_LEVELS = (
+    ("message_max_bytes", "frame_limit_bytes"),
+    ("group_min_session_timeout_ms", "group_max_session_timeout_ms"),
+    ("frame_limit_bytes", "request_budget_bytes"),
+    ("default_partitions", "topic_partitions_max"),
+    ("topic_partitions_max", "partitions_max"),
+)
+"""Pairs of which the first may not exceed the second."""
+
+
+class SettingsError(Exception):
+    """One sentence for a person: which setting, from where, and what it may be."""
+
+
+class ConfigRow(Struct, frozen=True):
+    """One line of `headrace config`."""
+
+    name: str
+    value: str
+    source: str
+    description: str
+
+
+class Loaded(Struct, frozen=True):
+    """Settings and, for each that is not its default, where it came from."""
+
+    settings: Settings
+    sources: dict[str, str]
+
+    def rows(self) -> Iterator[ConfigRow]:
+        for name, setting in SETTINGS.items():
+            value = setting.show(getattr(self.settings, name))
+            if name == "redis":
+                value = without_password(value)
+            elif name == "lake_storage":
+                value = without_secrets(value)
+            yield ConfigRow(name, value, self.sources.get(name, DEFAULT), setting.description)
+
+
+def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
+    """The settings in force; `flags` holds those that were given, None for one that was not."""
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, value, source in (*_from_file(config), *_from_environment(environ), *_from_flags(flags)):
+        values[name] = parse(SETTINGS[name], value, source)
+        sources[name] = source
+    settings = _with_default_listener(Settings(**values), sources)
+    _check_together(settings, sources)
+    return Loaded(settings, sources)
+
+
+def _with_default_listener(settings: Settings, sources: Mapping[str, str]) -> Settings:
+    """Beside listeners that were named, an address that was set stands for one named `default`."""
+    named = [parse_listener(text).name for text in settings.listen]
+    if not named or DEFAULT_LISTENER in named or not {"host", "port"} & sources.keys():
+        return settings
+    return replace(settings, listen=(str(default_listener(settings)), *settings.listen))
+
+
+def default_listener(settings: Settings) -> Listener:
+    """The one that `host` and `port` stand for."""
+    advertised = split_address(settings.advertised)
+    return Listener(name=DEFAULT_LISTENER, host=settings.host, port=settings.port, advertised=advertised)
+
+
+def listeners_of(settings: Settings) -> list[Listener]:
+    """Where a broker listens, `default` first if there is one."""
+    found = [parse_listener(text) for text in settings.listen] or [default_listener(settings)]
+    return sorted(found, key=lambda listener: listener.name != DEFAULT_LISTENER)
+
+
+def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
+    if config is None:
+        return
+    import tomllib  # only a file needs it
+
+    try:
+        content = tomllib.loads(config.read_text())
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
+        raise SettingsError(f"cannot read the settings file {config}: {reason}") from None
+    except tomllib.TOMLDecodeError as e:
+        raise SettingsError(f"the settings file {config} is not valid TOML: {e}") from None
+    for name, value in content.items():
+        if name not in SETTINGS:
+            near = _nearest(name)
+            hint = f"did you mean {near}?" if near else _ALL
+            raise SettingsError(f"{config} has an unknown setting {name!r}; {hint}")
+        yield name, value, f"file {config}"
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
+    known = {setting.variable: name for name, setting in SETTINGS.items()}
+    for variable, value in environ.items():
+        if not variable.startswith(PREFIX) or _SERVICE_LINK.fullmatch(variable):
+            continue
+        if variable in _OTHER_VARIABLES:
+            continue
+        if variable == "HEADRACE_PORT" and _SERVICE_ADDRESS.match(value):
+            continue
+        if variable not in known:
+            near = _nearest(variable.removeprefix(PREFIX).lower())
+            hint = f"did you mean {PREFIX}{near.upper()}?" if near else _ALL
+            raise SettingsError(f"the environment has an unknown setting {variable}; {hint}")
+        if value:
+            yield known[variable], value, f"environment {variable}"
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    for name, value in flags.items():
+        if value is not None:
+            yield name, value, f"flag {SETTINGS[name].flag}"
+
+
+def parse(setting: Setting, value: Any, source: str) -> Any:
+    """A value as written anywhere, as the setting's type; SettingsError if it cannot be."""
+    parsed, wanted = _READERS[setting.kind](setting, value)
+    if parsed is None:
+        shown = without_password(value) if setting.name == "redis" and isinstance(value, str) else value
+        raise SettingsError(f"{setting.name} = {shown!r} from {source} must be {wanted}")
+    return parsed
+
+
+def _read_number(setting: Setting, value: Any) -> tuple[Any, str]:
+    read = parse_time if setting.kind is ValueKind.TIME else parse_size
+    if isinstance(value, str) and setting.kind is ValueKind.INTEGER:
+        number = parse_size(value) if re.fullmatch(r"\s*-?[0-9_]+\s*", value) else None
+    elif isinstance(value, str):
+        number = read(value)
+    else:
+        number = value if type(value) is int else None
+    low, high = setting.low, setting.high
+    if number is not None and ((low is not None and number < low) or (high is not None and number > high)):
+        number = None
+    what = {
+        ValueKind.INTEGER: "a whole number",
+        ValueKind.SIZE: "a size in bytes or like 64MiB",
+        ValueKind.TIME: "a time in milliseconds or like 10m",
+    }[setting.kind]
+    return number, f"{what}, {_bounds(setting)}"
+
+
+def _bounds(setting: Setting) -> str:
+    if setting.high is not None and setting.high < MAX_INT32:
+        return f"from {setting.show(setting.low)} to {setting.show(setting.high)}"
+    return f"at least {setting.show(setting.low)}"
+
+
+def _read_switch(setting: Setting, value: Any) -> tuple[Any, str]:
+    if isinstance(value, str):
+        word = value.strip().lower()
+        value = True if word in _TRUE else False if word in _FALSE else None
+    return value if isinstance(value, bool) else None, "true or false"
+
+
+def _read_choice(setting: Setting, value: Any) -> tuple[Any, str]:
+    word = value.strip().lower() if isinstance(value, str) else None
+    return word if word in setting.choices else None, f"one of {', '.join(setting.choices)}"
+
+
+def _read_path(setting: Setting, value: Any) -> tuple[Any, str]:
+    text = str(value) if isinstance(value, str | Path) else ""
+    return Path(text).expanduser() if text else None, "a path"
+
+
+def _read_text(setting: Setting, value: Any) -> tuple[Any, str]:
+    if not isinstance(value, str):
+        return None, "a string"
+    match setting.name:
+        case "host" | "http_host":
+            return value or None, "an address"
+        case "advertised":
+            return value if not value or split_address(value) else None, "HOST:PORT, or empty"
+        case "redis":
+            return value if not value or _is_redis_url(
+                value
+            ) else None, "a URL such as redis://HOST:6379, rediss:// or unix://, or empty"
+        case "key_prefix":
+            good = re.fullmatch(r"[A-Za-z0-9._:-]+", value) is not None
+            return value if good else None, "letters, digits and the characters . _ : -"
+        case _:
+            return value, ""
+
+
+def _read_listeners(setting: Setting, value: Any) -> tuple[Any, str]:
+    """A list, or a text with spaces in between."""
+    texts = value.replace(";", " ").split() if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        return None, "a list of listeners such as public=SASL_SSL://0.0.0.0:9093"
+    try:
+        found = [parse_listener(text) for text in texts]
+    except ListenerError as error:
+        return None, f"listeners such as public=SASL_SSL://0.0.0.0:9093: {error}"
+    names = [listener.name for listener in found]
+    if len(set(names)) < len(names):
+        return None, "listeners with a name of their own each"
+    return tuple(map(str, found)), ""
+
+
+def _is_redis_url(url: str) -> bool:
+    from headrace.store.redis.address import parse_address  # it needs ssl, and most commands have no URL to read
+
+    try:
+        parse_address(url)
+    except ValueError:
+        return False
+    return True
+
+
+_READERS = {
+    ValueKind.INTEGER: _read_number,
+    ValueKind.SIZE: _read_number,
+    ValueKind.TIME: _read_number,
+    ValueKind.SWITCH: _read_switch,
+    ValueKind.CHOICE: _read_choice,
+    ValueKind.TEXT: _read_text,
+    ValueKind.PATH: _read_path,
+    ValueKind.LISTENERS: _read_listeners,
+}
+
+
+def without_secrets(pairs: str) -> str:
+    """KEY=VALUE,... with the values hidden that let somebody in."""
+    hidden = re.compile(r"([^=,]*(?:secret|token|password|key)[^=,]*=)[^,]*", re.IGNORECASE)
+    return hidden.sub(r"\1***", pairs)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown and logged."""
+    try:
+        url = re.sub(r"(?<=[?&]password=)[^&#]*", "***", url)
+        parts = urlsplit(url)
+        if parts.password is None:
+            return url
+    except ValueError:
+        return "***"
+    _, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def _check_together(settings: Settings, sources: dict[str, str]) -> None:
+    for lower, upper in _LEVELS:
+        low, high = getattr(settings, lower), getattr(settings, upper)
+        if low > high:
+            raise SettingsError(
+                f"{lower} = {SETTINGS[lower].show(low)} ({sources.get(lower, DEFAULT)}) must not exceed "
+                f"{upper} = {SETTINGS[upper].show(high)} ({sources.get(upper, DEFAULT)})"
+            )
+
+
+def _nearest(name: str) -> str:
+    """The setting that was probably meant, or nothing."""
+    import difflib  # only a mistake needs it
+
+    near = difflib.get_close_matches(name, list(SETTINGS), n=1, cutoff=0.6)
+    return near[0] if near else ""

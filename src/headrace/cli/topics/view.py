@@ -1,0 +1,183 @@
+"""A topic as people look at it: its two ids, where each partition begins and ends, what it weighs, what was set.
+
+Apart from the command because it is put together from several answers of the cluster, and tables and JSON show the
+same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from headrace.client import Admin, Cluster, Transactions, UnsupportedApi
+from headrace.client.admin import ConfigEntry, TopicInfo
+from headrace.client.cluster import by_topic
+from headrace.client.transactions import OpenTransaction
+from headrace.store.cluster.identity import kafka_uuid, ulid
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from headrace.wire.schema import ZERO_UUID
+from headrace.wire.special_times import EARLIEST, LATEST
+from headrace.wire.topic_partition import TopicPartition
+
+_TIERED, _TIERING = "remote.storage.enable", "headrace.tiering"
+SET_FOR_TOPIC = "topic"
+"""The source of a config that was set for the topic itself."""
+
+
+class PartitionView(Struct, frozen=True):
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    start: int
+    end: int
+    size_bytes: int | None
+
+    @property
+    def records(self) -> int:
+        return self.end - self.start
+
+
+class TopicView(Struct, frozen=True):
+    name: str
+    id: str
+    topic_id: str
+    partitions: list[PartitionView]
+
+    @property
+    def records(self) -> int:
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def size_bytes(self) -> int | None:
+        sizes = [p.size_bytes for p in self.partitions if p.size_bytes is not None]
+        return sum(sizes) if sizes else None
+
+
+class ConfigView(Struct, frozen=True):
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+
+
+class TieringView(Struct, frozen=True):
+    """How far a partition of a tiered topic is in the lake."""
+
+    partition: int
+    log_start: int
+    local_start: int
+    lake_end: int | None
+    trouble: str | None
+
+
+class TopicDetail(TopicView, frozen=True, omit_defaults=True):
+    """A topic with its configs: those that were set for it, or all if asked for."""
+
+    configs: list[ConfigView]
+    tiering: list[TieringView] = []
+    """Of a tiered topic."""
+    open_transactions: list[OpenTransaction] = []
+
+
+class TopicListing(Struct, frozen=True):
+    """A topic in a list."""
+
+    name: str
+    id: str
+    topic_id: str
+    partitions: int
+    records: int
+    size_bytes: int | None
+
+
+def topic_id(bits: bytes) -> str:
+    """`top_<ulid>`: the same bits as Kafka's id; nothing where a broker has none."""
+    return f"top_{ulid(bits)}" if bits != ZERO_UUID else ""
+
+
+def listing(topic: TopicView) -> TopicListing:
+    return TopicListing(topic.name, topic.id, topic.topic_id, len(topic.partitions), topic.records, topic.size_bytes)
+
+
+def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView]:
+    """These topics with the ends of their partitions, asked for in one go."""
+    topics = list(topics)
+    partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions]
+    admin = Admin(cluster)
+    starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST)) if partitions else {}
+    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    sizes = _sizes(cluster, partitions)
+    return [
+        TopicView(
+            name=topic.name,
+            id=topic_id(topic.topic_id),
+            topic_id=kafka_uuid(topic.topic_id) if topic.topic_id != ZERO_UUID else "",
+            partitions=[
+                PartitionView(
+                    partition=p.index,
+                    leader=p.leader,
+                    leader_epoch=p.leader_epoch,
+                    replicas=p.replicas,
+                    isr=p.isr,
+                    start=starts[topic.name, p.index].offset,
+                    end=ends[topic.name, p.index].offset,
+                    size_bytes=sizes.get((topic.name, p.index)),
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicDetail:
+    """The topic with its configs and, if it is tiered, with how far it is in the lake."""
+    entries = admin.describe_configs(topic.name)
+    configs = view_configs(entries, everything=all_configs)
+    is_tiered = any(entry.name == _TIERED and entry.value == "true" for entry in entries)
+    facts = admin.describe_configs(topic.name, keys=[_TIERING]) if is_tiered else []
+    tiering = [row for fact in facts if fact.value for row in msgspec.json.decode(fact.value, type=list[TieringView])]
+    opened = _opened(admin.cluster, topic)
+    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs, tiering, opened)
+
+
+def _opened(cluster: Cluster, topic: TopicView) -> list[OpenTransaction]:
+    """What is open in it, where the brokers say so."""
+    try:
+        return Transactions(cluster).opened([(topic.name, p.partition) for p in topic.partitions])
+    except (UnsupportedApi, KafkaError):
+        return []  # a courtesy, like sizes
+
+
+def view_configs(entries: Iterable[ConfigEntry], *, everything: bool) -> list[ConfigView]:
+    """The configs that differ from the defaults, or all."""
+    return [
+        ConfigView(entry.name, None if entry.is_sensitive else entry.value, entry.source, entry.read_only)
+        for entry in entries
+        if everything or (entry.source == SET_FOR_TOPIC and not entry.read_only)
+    ]
+
+
+def _sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """What the partitions weigh, where the brokers say so."""
+    found: dict[TopicPartition, int] = {}
+    try:
+        for node_id, led in cluster.by_leader(partitions).items():
+            topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic(led).items()]
+            answer = cluster.node(node_id).send_for(DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
+            for log_dir in answer.results:
+                for topic in log_dir.topics:
+                    for p in topic.partitions:
+                        found[topic.name, p.partition_index] = p.partition_size
+    except (UnsupportedApi, KafkaError):
+        return {}  # sizes are a courtesy; the rest of the answer stands without them
+    return found

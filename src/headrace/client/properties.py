@@ -1,0 +1,160 @@
+"""How a client reaches a cluster and logs in, from properties as Kafka's tools take them.
+
+Both families of names are known: those of the Java client (`sasl.jaas.config`, `ssl.truststore.location`) and those of
+librdkafka (`sasl.username`, `ssl.ca.location`), with PEM files. A property that cannot be honoured is refused in one
+sentence, never ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from headrace.client.sasl import MECHANISMS, Sasl
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROPERTIES = (
+    "sasl.jaas.config",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.password",
+    "sasl.username",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+)
+_LOGIN = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+
+
+class PropertyError(ValueError):
+    """A property that is missing, unknown or wrong, as one sentence that begins with its name."""
+
+    def __init__(self, name: str, trouble: str) -> None:
+        super().__init__(f"'{name}' {trouble}")
+        self.name = name
+        self.trouble = trouble
+
+
+class ClientSecurity(msgspec.Struct, frozen=True):
+    """TLS and login of a client."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    check_hostname: bool = True
+    sasl: Sasl | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity(tls={self.tls}, sasl={self.sasl})"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS; PropertyError if a file is no good."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise PropertyError("ssl.ca.location", f"names a file that is no good: {_reason(error)}") from None
+        context.check_hostname = self.check_hostname
+        if self.certificate_file is not None:
+            try:
+                context.load_cert_chain(self.certificate_file, self.key_file, password=self.key_password or "")
+            except (OSError, ssl.SSLError) as error:
+                trouble = f"names a certificate and key that are no good: {_reason(error)}"
+                raise PropertyError("ssl.keystore.location", trouble) from None
+        return context
+
+
+def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """Of these properties those about security; the others are left to whoever knows them."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in PROTOCOLS:
+        raise PropertyError("security.protocol", f"is '{protocol}'; it must be {' or '.join(PROTOCOLS)}")
+    for store in ("ssl.keystore.type", "ssl.truststore.type"):
+        if properties.get(store, "PEM").upper() != "PEM":
+            raise PropertyError(store, f"is '{properties[store]}'; only PEM files are supported")
+    identification = properties.get("ssl.endpoint.identification.algorithm", "https").lower()
+    if identification not in ("https", "", "none"):
+        raise PropertyError("ssl.endpoint.identification.algorithm", f"is '{identification}'; it must be 'https' or ''")
+    return ClientSecurity(
+        tls=protocol.endswith("SSL"),
+        ca_file=properties.get("ssl.truststore.location") or properties.get("ssl.ca.location"),
+        certificate_file=properties.get("ssl.keystore.location") or properties.get("ssl.certificate.location"),
+        key_file=properties.get("ssl.key.location"),
+        key_password=properties.get("ssl.key.password"),
+        check_hostname=identification == "https",
+        sasl=_sasl(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+def _sasl(properties: Mapping[str, str]) -> Sasl:
+    """User and password, from either client's properties; a token from a file."""
+    mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper()
+    if mechanism not in MECHANISMS:
+        raise PropertyError("sasl.mechanism", f"is '{mechanism}'; it must be {' or '.join(MECHANISMS)}")
+    if mechanism == "OAUTHBEARER":
+        return Sasl(mechanism, token_file=_token_file(properties))
+    login = dict(_LOGIN.findall(properties.get("sasl.jaas.config", "")))
+    login = {name: re.sub(r"\\(.)", r"\1", value) for name, value in login.items()}
+    user = login.get("username", properties.get("sasl.username"))
+    password = login.get("password", properties.get("sasl.password"))
+    if user is None or password is None:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        raise PropertyError(
+            "sasl.jaas.config",
+            "has no user and password; it must be a line such as "
+            f'org.apache.kafka.common.security.{module} required username="..." password="...";',
+        )
+    return Sasl(mechanism, user, password)
+
+
+def _token_file(properties: Mapping[str, str]) -> str:
+    address = urlsplit(properties.get("sasl.oauthbearer.token.endpoint.url", ""))
+    if address.scheme != "file" or not address.path:
+        raise PropertyError(
+            "sasl.oauthbearer.token.endpoint.url", "must be the file that holds the token, such as file:///run/token"
+        )
+    return unquote(address.path)
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """A file of `name=value` lines, as Java reads it; ValueError if it cannot be read."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+    found: dict[str, str] = {}
+    joined = re.sub(r"\\\r?\n[ \t]*", "", text)
+    for number, line in enumerate(joined.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        # The line is not shown: it may be a password.
+        parts = re.fullmatch(r"([A-Za-z0-9._-]+)\s*[=:]\s*(.*)", line)
+        if parts is None:
+            raise ValueError(f"{path}, line {number}, is not NAME=VALUE")
+        found[parts[1]] = parts[2]
+    return found
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not in PEM form"
+    return getattr(error, "strerror", None) or str(error)
