@@ -29,14 +29,17 @@ class Part(NamedTuple):
 
 PARTS = {
     "throughput": Part("produce, consume from the start and at the tail"),
-    "stream": Part("format stream: in and out of one partition beside raw XADD and XRANGE"),
+    "stream": Part("format stream: in and out of one partition against raw XADD and XRANGE"),
     "latency": Part("end to end at a fixed rate"),
-    "small_producers": Part("100 connections, linger 0"),
+    "small_producers": Part("100 connections, linger.ms=0"),
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
-    "startup": Part("start to ready, and memory idle and after work"),
+    "startup": Part("start to ready, and memory idle and after load"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
-    "archive": Part("topics into Delta tables, beside Spark's own Kafka connector", in_quick=False),
-    "cold": Part("records from the lake beside records from Redis, and whom they disturb"),
+    "sizes": Part("100,000 partitions, 100 nodes and 10,000 connections on one node", in_quick=False),
+    "takeover": Part("the pause of partitions whose node is stopped or killed", in_quick=False),
+    "archive": Part("topics into Delta tables, against Spark's own Kafka connector", in_quick=False),
+    "compaction": Part("a compacted topic: time, memory, and its effect on producers"),
+    "cold": Part("records from the lake against records from Redis, and their effect on other clients"),
 }
 
 
@@ -59,7 +62,7 @@ def main() -> None:
             if not _measured(part, report, quick=chosen.quick):
                 failed.append(part)
         except KeyboardInterrupt:
-            report.leave_out(part, "it was broken off; what it had found by then is below")
+            report.leave_out(part, "interrupted; the results so far are below")
             break
         finally:
             if out:

@@ -1,4 +1,4 @@
-"""Topics into Delta tables: `headrace lake archive` and Spark's own Kafka connector, in turns, in one session.
+"""Topics into Delta tables: `headrace lake archive` and Spark's own Kafka connector, alternating, in one session.
 
 Both carry the same topic into a new table with the same columns, on the same two cores, in a session with Spark's own
 settings that has done both before. The connector streams into delta-spark's sink with `availableNow` and no limit, the
@@ -27,9 +27,10 @@ from bench.report import HEADRACE, Figure, Report
 from bench.systems import Headrace
 from bench.targets import SPARK_KAFKA
 from headrace.client import Admin, Cluster
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.folders import folder_of
-from headrace.lake.place import place_of
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.folders import folder_of
 
 PARTITIONS = 6
 _SETTINGS = {
@@ -106,7 +107,7 @@ def _measure(report: Report, spark: SparkSession, address: str, folder: Path, lo
 def _by_archive(spark: SparkSession, address: str, topic: str, place: Path) -> Path:
     with Cluster(address) as cluster:
         cluster.retrying(lambda: cluster.refresh([]))
-        Archive(spark, cluster, Settings(place_of(place), [topic])).run_once()
+        Archive(spark, cluster, ArchiveSettings(place_of(place), [topic])).run_once()
     return place / folder_of(topic)
 
 

@@ -1,4 +1,4 @@
-"""Records that are in the lake alone, beside records that are in Redis: how fast they come, and whom they disturb.
+"""Records that are only in the lake, against records in Redis: their throughput, and their effect on other clients.
 
 A tiered topic is archived in this process and leaves Redis; a second topic has the same records and stays. Consumers
 are librdkafka's, so what is compared is what a user gets. The lake is a folder in memory where there is one: what is
@@ -26,14 +26,16 @@ from bench.report import Figure, Report
 from bench.systems import Headrace, start_python, take_turns, values_of
 from bench.targets import ALONE, FROM_REDIS, LIMIT
 from headrace.client import Admin, Cluster, Reader
-from headrace.lake.catalogue import open_or_create
-from headrace.lake.parquet_file import RangeWriter
-from headrace.lake.place import place_of
-from headrace.lake.range_task import Range, decoded, fetch_range
-from headrace.lake.table import Identity, Written
-from headrace.store.store import StoreOptions
+from headrace.lake.archive.task import NothingSkipped, table_rows_of
+from headrace.lake.fetching import OffsetRange, fetch_range
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import open_or_create
+from headrace.lake.table.delta_log import Written
+from headrace.lake.table.parquet_file import RangeWriter
+from headrace.lake.table.snapshot import Identity
+from headrace.store.options import StoreOptions
 
-FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "beside four cold consumers", "beside four busy loops"
+FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "next to four cold consumers", "next to four busy loops"
 FIRST_BYTE_MS = 300.0
 _SHARED_MEMORY = Path("/dev/shm")
 _FILES_A_COMMIT = 200
@@ -151,8 +153,9 @@ def _archive_in_small_files(system: Headrace, lake: Path, topic: TieredTopic, re
         cluster_id = Admin(cluster).describe_cluster().cluster_id
         assert cluster_id is not None
         table = open_or_create(place_of(lake), Identity(cluster_id, topic.name, topic.id), {0: 0})
-        wanted = Range(topic.name, topic.id, 0, 0, records, table.place, 1 << 62)
-        rows = [part for fetched, _ in fetch_range(cluster, wanted) for part in decoded(fetched, wanted)]
+        wanted = OffsetRange(topic.name, 0, 0, records)
+        portions = fetch_range(cluster, wanted, NothingSkipped())
+        rows = [part for portion in portions for part in table_rows_of(portion, wanted)]
     each, written = records // files, list[Written]()
     whole = pa.Table.from_batches(rows).combine_chunks()
     for start in range(0, records, each):

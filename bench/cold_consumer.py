@@ -1,6 +1,6 @@
 """A consumer that reads a tiered topic as fast as it is served, over and over, until it is killed.
 
-`python -m bench.cold_consumer ADDRESS TOPIC SHARE` begins at that share of what is in the lake alone. It looks at no
+`python -m bench.cold_consumer ADDRESS TOPIC SHARE` starts at that fraction of the cold records. It looks at no
 record and runs at the lowest priority: a real one has a machine of its own.
 """
 
@@ -10,8 +10,8 @@ import os
 import sys
 
 from headrace.client import Admin, Cluster, Reader
-from headrace.client.admin import EARLIEST_LOCAL
-from headrace.lake.fetching import next_offset
+from headrace.wire.batch import read_header
+from headrace.wire.special_times import EARLIEST_LOCAL
 
 
 def main() -> None:
@@ -22,7 +22,8 @@ def main() -> None:
         reader = Reader(cluster, max_bytes=1 << 20)
         position, is_ready = int(end * share), False
         while True:
-            position = next_offset(reader.fetch_raw(topic, 0, position), position)
+            batches = reader.fetch_raw(topic, 0, position).batches
+            position = read_header(batches[-1]).next_offset if batches else position
             if position >= end:
                 position = 0
             if not is_ready:

@@ -1,6 +1,6 @@
-"""`make compare REF=main WORKLOAD=small-producers`: this tree's broker beside that of another commit, in turns.
+"""`make compare REF=main WORKLOAD=small-producers`: this tree's broker against another commit's, alternating.
 
-For whoever wants to know what a change buys. Only the brokers' code differs: Python, libraries, clients and the
+Shows what a change gains. Only the brokers' code differs: Python, libraries, clients and the
 embedded server are the same. Each round measures both, one after the other, so a ratio is taken between neighbours; on
 a shared machine a single one says little, the median of many does.
 """
@@ -58,7 +58,7 @@ def _small_producers(system: Headrace) -> Figures:
 def _groups(system: Headrace) -> Figures:
     formed = groups.form_turn(200, system)
     return {
-        "form, ms beyond the delay": formed.beyond_delay_ms,
+        "form, ms without the delay": formed.beyond_delay_ms,
         "form again, ms": formed.again_ms,
         "broker, ms CPU": formed.broker_cpu_ms,
     }
@@ -126,7 +126,7 @@ def _start(folder: Path, tree: Path, name: str) -> Headrace:
 
 
 def _print(workload: str, ours: list[Figures], theirs: list[Figures], ref: str) -> None:
-    print(f"{workload}, {len(ours)} rounds: median of this tree, of {ref}, and of the ratios with least and greatest")
+    print(f"{workload}, {len(ours)} rounds: medians of this tree, of {ref}, and of the ratios (minimum to maximum)")
     for unit in ours[0]:
         here, there = [one[unit] for one in ours], [one[unit] for one in theirs]
         ratios = sorted(mine / other for mine, other in zip(here, there, strict=True) if other)

@@ -1,4 +1,4 @@
-"""How long a consumer group takes to form, and to form again when a member leaves; commits and their look-up.
+"""How long a consumer group takes to form, and to rebalance when a member leaves; commits and offset fetches.
 
 Members are scripted: each has a connection, joins at once when it is told to, and does nothing else. Both systems wait
 for group.initial.rebalance.delay.ms, 3 s by default, before a new group forms: Headrace from the last join on, Kafka
@@ -19,7 +19,7 @@ from tests.broker_process import wait_until
 from bench.report import HEADRACE, KAFKA, Figure, Report
 from bench.systems import CpuMeter, System, lineup, take_turns, topic, values_of
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -65,9 +65,9 @@ def _form(report: Report, systems: list[System], size: int, repeats: int) -> Non
     names = [system.name for system in systems]
     goal = "group" if size == _TARGET_SIZE else None
     formed = values_of(found, lambda turn: turn.beyond_delay_ms, names)
-    report.add(Figure("groups", f"form a group of {size}", "ms beyond the delay", formed, goal=goal))
+    report.add(Figure("groups", f"form a group of {size}", "ms without the delay", formed, goal=goal))
     whole = values_of(found, lambda turn: turn.in_all_ms, names)
-    report.add(Figure("groups", f"form a group of {size}, in all", "ms", whole))
+    report.add(Figure("groups", f"form a group of {size}, in total", "ms", whole))
     again = values_of(found, lambda turn: turn.again_ms, names)
     report.add(Figure("groups", f"form a group of {size} again after a leave", "ms", again, goal=goal))
     cpu = values_of(found, lambda turn: turn.broker_cpu_ms, names)
@@ -129,7 +129,7 @@ def _join_and_sync(members: list[Member]) -> None:
 def _offsets(report: Report, systems: list[System], count: int, repeats: int) -> None:
     found = take_turns(systems, repeats, partial(_offsets_turn, count))
     names = [system.name for system in systems]
-    pipelined = f"{_PIPELINED} under way, 1 partition"
+    pipelined = f"{_PIPELINED} in flight, 1 partition"
     report.add(Figure("groups", f"commits, {pipelined}", "/s", values_of(found, lambda turn: turn[0], names)))
     report.add(Figure("groups", f"offset fetches, {pipelined}", "/s", values_of(found, lambda turn: turn[1], names)))
 
@@ -154,7 +154,7 @@ def _offsets_turn(count: int, system: System) -> tuple[float, float]:
         return count / committed_s, count / (time.perf_counter() - began)
 
 
-def _commit(connection: Connection, offsets: range) -> None:
+def _commit(connection: BrokerConnection, offsets: range) -> None:
     requests = [
         OffsetCommitRequest(
             "offsets", topics=[OffsetCommitRequestTopic(name="bench", partitions=[OffsetCommitRequestPartition(0, at)])]

@@ -94,7 +94,7 @@ class KafkaNode:
         )  # fmt: skip
         done = subprocess.run(storage, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"Kafka's folder cannot be made: {done.stdout}{done.stderr}")
+            raise RuntimeError(f"Kafka's folder cannot be created: {done.stdout}{done.stderr}")
 
     @property
     def pid(self) -> int:

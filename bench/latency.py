@@ -1,4 +1,4 @@
-"""From produce() to the consumer's hand, at a fixed rate well below what the systems can take.
+"""End-to-end latency, from produce() to the consumer, at a fixed rate well below saturation.
 
 A producer sends a few records each millisecond, with `linger.ms` 0 and acks of all; each carries the moment at which
 it was handed to the client. A consumer in another process compares it with the moment at which it gets the record, on
@@ -94,7 +94,7 @@ def _receive(job: Job) -> dict[str, float]:
     while len(took_ms) < job.records:
         message = consumer.poll(_PATIENCE_S)
         if message is None:
-            raise RuntimeError(f"only {len(took_ms)} of {job.records} records came")
+            raise RuntimeError(f"only {len(took_ms)} of {job.records} records arrived")
         if message.error():
             raise KafkaException(message.error())
         took_ms.append((time.monotonic_ns() - _MOMENT.unpack_from(message.value() or b"")[0]) / 1e6)

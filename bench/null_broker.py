@@ -1,4 +1,4 @@
-"""A broker that does nothing: what the same client can do when the broker costs next to nothing.
+"""A broker that does nothing: the client's upper bound.
 
 It acknowledges batches without checking or storing them, and hands out the very bytes that arrived, which stay where
 they were received. One node, one member to a group, no errors, no limits. `python -m bench.null_broker` prints its

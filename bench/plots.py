@@ -1,4 +1,4 @@
-"""One picture for each part: Headrace's ratio to each other system, a bar for each workload that begins at 1."""
+"""One plot per part: Headrace's ratio to each other system, with a bar from 1 for each workload."""
 
 from __future__ import annotations
 

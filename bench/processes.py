@@ -1,4 +1,4 @@
-"""What a process has used: seconds of CPU and resident memory, as the kernel counts them.
+"""CPU seconds and resident memory of a process, as the kernel counts them.
 
 CPU seconds say what work costs even on a machine that does other things too, where the clock on the wall does not.
 """

@@ -1,6 +1,6 @@
-"""`make profile`: where a broker's time goes, as a flame graph (SVG), while it serves one kind of work.
+"""`make profile`: a flame graph (SVG) of a broker under one workload.
 
-py-spy looks at the running process from outside, so the broker has no line of code for it. With --native the time
+py-spy samples the running process from outside, so the broker needs no instrumentation. With --native the time
 inside C libraries (uvloop, crc32c, hiredis) is shown by their functions' names, too.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("workload", nargs="?", default="produce", choices=WORKLOADS)
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--native", action="store_true", help="also the functions inside C libraries")
-    parser.add_argument("--raw", action="store_true", help="stacks as text instead of a picture")
+    parser.add_argument("--raw", action="store_true", help="stacks as text instead of an image")
     chosen = parser.parse_args()
     CACHE.mkdir(exist_ok=True)
     path = CACHE / f"profile-{chosen.workload}.{'txt' if chosen.raw else 'svg'}"
@@ -87,9 +87,9 @@ def _record(system: Headrace, chosen: argparse.Namespace, path: Path) -> None:
     while not over.is_set():
         work(system, lambda: not over.is_set())
     watcher.join()
-    print(f"the broker used {cpu_s(system.process.pid) - before:.1f} s of CPU meanwhile")
+    print(f"the broker used {cpu_s(system.process.pid) - before:.1f} s of CPU during the profile")
     if recorder.returncode:
-        sys.exit("py-spy could not look at the broker: run as root, or allow it with sysctl kernel.yama.ptrace_scope=0")
+        sys.exit("py-spy could not attach: run as root, or allow it with sysctl kernel.yama.ptrace_scope=0")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the store can do: the same bytes, read by XRANGE and pushed by pipelined XADD, from one Python process.
+"""The store's upper bound: the same bytes, read by XRANGE and pushed by pipelined XADD, from one Python process.
 
 It takes the entries that a broker wrote to its stream, so that they are of the very sizes that the broker made of what
 its clients sent, and appends them to a stream of its own on the same server. Nothing is faster from Python: hiredis
@@ -18,7 +18,7 @@ import msgspec
 
 from bench.processes import cpu_s
 from bench.systems import run_python
-from headrace.store.redis import parse_info
+from headrace.store.redis.link import parse_info
 
 _KEY = b"bench:raw"
 _WINDOW_BYTES = 4 << 20

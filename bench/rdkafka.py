@@ -1,4 +1,4 @@
-"""Load from librdkafka (confluent-kafka), as a process of its own, so that its CPU is told apart from ours.
+"""Load from librdkafka (confluent-kafka), in a separate process, so that its CPU is counted separately.
 
 `python -m bench.rdkafka '<job as JSON>'` prints what it found as JSON. Settings are the library's own, but for the two
 that are said here: a consumer may hold more records in advance than it does by default, because at its limit it
@@ -122,7 +122,7 @@ def _read(consumer: Consumer, count: int) -> int:
     while seen < count:
         found = consumer.consume(min(_AT_ONCE, count - seen), timeout=_PATIENCE_S)
         if not found:
-            raise RuntimeError(f"only {seen} of {count} records came")
+            raise RuntimeError(f"only {seen} of {count} records arrived")
         if found[0].error():
             raise KafkaException(found[0].error())
         seen += len(found)

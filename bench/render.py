@@ -9,9 +9,9 @@ from bench.targets import TARGETS, Target
 
 _HEAD = """# Benchmark report
 
-Written by `make bench`; what it measures and how to read it is in [docs/performance.md](../docs/performance.md).
-Each ratio is Headrace's figure divided by the other system's: the median over repeats in which the systems took
-turns, and the least and greatest of them.
+Written by `make bench`; [docs/performance.md](../docs/performance.md) explains what it measures and how to read it.
+Each ratio is Headrace's figure divided by the other system's: the median over alternating repeats, with minimum and
+maximum.
 """
 
 

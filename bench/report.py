@@ -1,4 +1,4 @@
-"""What a run found: figures, each a ratio between systems that took turns in the same run, and what was not measured.
+"""The results of a run: figures of systems that alternated in the same run, and what could not be measured.
 
 A part of the benchmark gets a `Report` and adds figures to it; how they are shown is render.py's matter, what they
 are held against is in targets.py:

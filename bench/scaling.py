@@ -21,7 +21,7 @@ from tests.broker.peers import PRODUCE_BY_NAME, batch_of, create_topic, fetch, m
 
 from bench.report import Figure, Report
 from bench.systems import Headrace, take_turns, values_of
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -47,7 +47,7 @@ class _Sized(Headrace):
         self.name = "smallest" if factor == 1 else f"{factor} times"
         self.factor = factor
         self.log_end = 0
-        self.connection = Connection(self.host, self.port)
+        self.connection = BrokerConnection(self.host, self.port)
         self._others = contextlib.ExitStack()
         create_topic(self.connection, _TOPIC)
 
@@ -68,7 +68,7 @@ class _Sized(Headrace):
 
     def grow_connections(self, connections: int) -> None:
         for _ in range(connections * self.factor):
-            assert self._others.enter_context(Connection(self.host, self.port)).versions
+            assert self._others.enter_context(BrokerConnection(self.host, self.port)).versions
 
     def stop(self) -> None:
         self._others.close()
@@ -81,9 +81,7 @@ def run(report: Report, *, quick: bool) -> None:
         compare = partial(_compare, report, brokers, repeats=1 if quick else 5)
         for broker in brokers:
             broker.grow_log(10 if quick else 500)
-        compare(
-            "the log grows", {"produce": _produce, "fetch of an old record": _fetch, "look-up of a time": _find_time}
-        )
+        compare("the log grows", {"produce": _produce, "fetch of an old record": _fetch, "lookup by time": _find_time})
         for broker in brokers:
             broker.grow_topics(1 if quick else 10)
         compare("topics grow", {"produce": _produce, "metadata of one topic": _metadata})

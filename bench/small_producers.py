@@ -1,4 +1,4 @@
-"""Many producers that do not wait to fill a batch: 100 connections, `linger.ms` 0, a record to each in turn.
+"""Many small producers: 100 connections with `linger.ms=0`, one record to each in turn.
 
 All producers live in one process; it is one program's worth of threads for each system alike.
 """
@@ -29,7 +29,7 @@ def run(report: Report, *, quick: bool) -> None:
             take_turns(systems, 1, lambda system: turn(system, rounds))
         found = take_turns(systems, repeats, lambda system: turn(system, rounds))
         rates = values_of(found, lambda turn: turn[0].rate, names)
-        workload = f"{_PRODUCERS} producers, linger 0, 100 B"
+        workload = f"{_PRODUCERS} producers, linger.ms=0, 100 B"
         report.add(Figure("small producers", workload, "records/s", rates, goal="small producers"))
         cpu = values_of(found, lambda turn: turn[1], names)
         report.add(Figure("small producers", workload, "us CPU/record, broker process", cpu))

@@ -1,6 +1,6 @@
-"""From the command to the first answer, and what a broker weighs, idle and after work.
+"""Time from the command to the first response, and the broker's memory, idle and after load.
 
-A broker's weight is the resident memory of its processes. Headrace's records are in its store's memory where Kafka's
+Memory is the resident memory of its processes. Headrace's records are in its store's memory where Kafka's
 are in files, so the store's own count of the dataset is taken off: what is left is what serving costs.
 """
 

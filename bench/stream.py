@@ -1,4 +1,4 @@
-"""Format `stream`: records in and out of one partition, beside plain XADD and XRANGE of the same entries.
+"""Format `stream`: records in and out of one partition, against plain XADD and XRANGE of the same entries.
 
 Each turn fills a topic through a Kafka client and reads it from its start; then one Python process with hiredis reads
 the stream that came of it and writes it again, pipelined, on the same server: what Redis code of one's own would reach.

@@ -1,4 +1,4 @@
-"""The systems under test, each started the same way and driven at an address; the turns that they take.
+"""The systems under test, each started the same way and reached at an address; how they alternate.
 
 Headrace runs as a user starts it, with its embedded Valkey and its default durability (`everysec`). The processes of a
 system are named, so that their CPU and memory can be read apart.

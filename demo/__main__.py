@@ -1,4 +1,7 @@
-"""`make demo`. `python -m demo --orders 5000` tells a shorter story. Exit code 1: numbers that do not agree."""
+"""`make demo`: runs everything end to end and cross-checks every count. Exit code 1: some counts differ.
+
+`python -m demo --orders 5000` is a shorter run.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ ORDERS = 240_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m demo", description=(__doc__ or "").split(".")[0])
-    parser.add_argument("--orders", type=int, default=ORDERS, help=f"how many  [default: {ORDERS:,}]")
-    parser.add_argument("--plot", type=Path, help="also draw the plot into this SVG or PNG file")
+    what = "Runs everything end to end and cross-checks every count."
+    parser = argparse.ArgumentParser(prog="python -m demo", description=what)
+    parser.add_argument("--orders", type=int, default=ORDERS, help=f"number of orders  [default: {ORDERS:,}]")
+    parser.add_argument("--plot", type=Path, help="also save the plot to this SVG or PNG file")
     chosen = parser.parse_args()
     console = Console()
     stage = Stage(console)
@@ -31,15 +35,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-demo-") as folder:
             outcome = Story(Path(folder), chosen.orders, stage).tell()
     except (Disagreement, NoJava, AssertionError) as why:
-        console.print(f"[bold red]It did not work:[/] {why}", highlight=False)
+        console.print(f"[bold red]The demo failed:[/] {why}", highlight=False)
         sys.exit(1)
     stage.plot(outcome.cents, outcome.cold_cents)
     stage.numbers(outcome.lines)
     if chosen.plot:
         save_plot(chosen.plot, outcome.cents, outcome.cold_cents)
-        console.print(f"\nthe plot as a picture: {chosen.plot}", highlight=False)
+        console.print(f"\nplot saved to {chosen.plot}", highlight=False)
     verdict = "[bold green]All numbers agree.[/]" if outcome.agrees else "[bold red]The numbers do not agree.[/]"
-    console.print(f"\n{verdict} [dim]{time.perf_counter() - began:.0f} s in all[/]", highlight=False)
+    console.print(f"\n{verdict} [dim]{time.perf_counter() - began:.0f} s in total[/]", highlight=False)
     sys.exit(0 if outcome.agrees else 1)
 
 

@@ -1,4 +1,4 @@
-"""Orders of a made-up shop, the same in every run, and tallies of them: what each reader must find."""
+"""Orders of a made-up shop, the same in every run, and the tallies that every reader must arrive at."""
 
 from __future__ import annotations
 

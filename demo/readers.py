@@ -25,14 +25,14 @@ class Reading:
 
     tally: Tally = field(default_factory=Tally)
     first: dict[int, int] = field(default_factory=dict)
-    """The first offset that came, by partition."""
+    """The first offset read, by partition."""
     next: dict[int, int] = field(default_factory=dict)
     members: int = 0
-    """How many of them read something."""
+    """The number of members that read at least one record."""
 
 
 def read_in_group(address: str, topic: str, group: str, members: int, count: int) -> Reading:
-    """Reads `count` records from the beginning with a group of so many members; fails where an offset is left out."""
+    """Reads `count` records from the beginning with a group of `members`; fails if an offset is skipped."""
     reading = Reading()
     lock, done = threading.Lock(), threading.Event()
     failures: list[str] = []
@@ -62,7 +62,7 @@ def read_in_group(address: str, topic: str, group: str, members: int, count: int
 
 
 def _read_until(done: threading.Event, address: str, topic: str, group: str, take: Callable[[Messages], None]) -> bool:
-    """One member's life, until the group is done. Whether it read anything."""
+    """Runs one member until the group is done; returns whether it read anything."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     has_read, last = False, time.monotonic()
@@ -75,7 +75,7 @@ def _read_until(done: threading.Event, address: str, topic: str, group: str, tak
                 take(messages)
                 has_read, last = True, time.monotonic()
             elif not has_read and time.monotonic() - last > _IDLE_S:
-                raise Disagreement(f"{group}: nothing came for {_IDLE_S:.0f} s")
+                raise Disagreement(f"{group}: no records for {_IDLE_S:.0f} s")
     finally:
         consumer.close()
     return has_read
@@ -91,7 +91,7 @@ def _tally(reading: Reading, messages: Messages) -> None:
         if offset < expected:  # a partition that changed hands: its new owner starts at the last commit
             continue
         if offset > expected:
-            raise Disagreement(f"partition {partition}: offset {offset} came where {expected} was next")
+            raise Disagreement(f"partition {partition}: got offset {offset}, expected {expected}")
         reading.first.setdefault(partition, offset)
         reading.next[partition] = offset + 1
         reading.tally.add(value, message.timestamp()[1])

@@ -1,4 +1,4 @@
-"""What Spark does in the story: the archive, as its command, and a streaming query in SQL."""
+"""The Spark part of the demo: the archive command and a streaming SQL query."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GROUP BY hour"""
 
 
 def headrace(*words: str) -> str:
-    """What a `headrace` command prints; one that fails ends the story with what it said."""
+    """Returns the output of a `headrace` command; a failing one ends the demo with its error."""
     done = subprocess.run((*_COMMAND, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Disagreement(f"headrace {' '.join(words)} ended with {done.returncode}: {done.stderr or done.stdout}")
+        raise Disagreement(f"headrace {' '.join(words)} failed ({done.returncode}): {done.stderr or done.stdout}")
     return done.stdout
 
 

@@ -1,4 +1,4 @@
-"""How the story looks: numbered steps with their times, a table of numbers, and a plot of the day."""
+"""The demo's output: numbered steps with their times, a table of counts, and a plot of the day."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERDICTS = {None: "", True: "[green]agrees[/]", False: "[bold red]DOES NOT AGRE
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the last table: who counted what, and whether it is what was produced; None: it says what was."""
+    """A row of the last table: who counted what, and whether it matches what was produced (that row: None)."""
 
     who: str
     orders: int
@@ -32,7 +32,7 @@ class Line:
 
 
 class Stage:
-    """Prints the story as it goes."""
+    """Prints the steps as they run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -40,10 +40,10 @@ class Stage:
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """A step; what is said inside is shown below its title, and at the end how long it took."""
+        """A step: its title, the lines printed inside it, and how long it took."""
         self._step += 1
         began = time.perf_counter()
-        with self._console.status("[dim]at work[/]"):
+        with self._console.status("[dim]working[/]"):
             self._console.print(f"[bold cyan]{self._step}[/]  [bold]{title}[/]")
             yield
         self._console.print(f"   [dim]{time.perf_counter() - began:.1f} s[/]\n")
@@ -55,7 +55,7 @@ class Stage:
         self._console.print(f"   $ {words}", style="green", highlight=False, markup=False)
 
     def numbers(self, lines: Sequence[Line]) -> None:
-        """Everybody's numbers, and whether they agree."""
+        """The counts of all readers, and whether they agree."""
         table = Table(box=None, padding=(0, 2, 0, 1))
         for name in ("", "orders", "revenue", ""):
             table.add_column(name, justify="left" if not name else "right")
@@ -65,7 +65,7 @@ class Stage:
         self._console.print(table, highlight=False)
 
     def plot(self, cents: Mapping[int, int], cold_cents: Mapping[int, int]) -> None:
-        """Columns, one for each hour: what only the table has in one colour, what Redis has in another."""
+        """One column per hour: records that are only in the table in one colour, records in Redis in another."""
         hours = range(min(cents), max(cents) + 1)
         eighth = max(cents.values()) / (_PLOT_ROWS * 8)
         self._console.print(Rule("revenue by hour (UTC)", style="dim"))
@@ -73,7 +73,7 @@ class Stage:
             line = Text("   ")
             for hour in hours:
                 height, cold = round(cents.get(hour, 0) / eighth), round(cold_cents.get(hour, 0) / eighth)
-                # Two glyphs as well as two colours: a plot in a file or without colours says the same.
+                # Two glyphs as well as two colours: the plot can be read without colours too.
                 if cold == height or cold >= row * 8 + 4:
                     line.append(("░" if cold >= row * 8 + 4 else " ") * _PLOT_COLUMN + " ", COLD)
                 else:
@@ -81,11 +81,11 @@ class Stage:
             self._console.print(line)
         labels = "".join(f"{hour % 24:02d}".ljust(_PLOT_COLUMN + 1) for hour in hours)
         self._console.print(f"   [dim]{labels}[/]", highlight=False)
-        self._console.print(f"   [{COLD}]░░[/] in the Delta table alone   [{HOT}]██[/] in Redis\n")
+        self._console.print(f"   [{COLD}]░░[/] only in the Delta table   [{HOT}]██[/] in Redis\n")
 
 
 def save_plot(path: Path, cents: Mapping[int, int], cold_cents: Mapping[int, int]) -> None:
-    """The same plot as a picture."""
+    """Saves the same plot as an image."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -96,7 +96,7 @@ def save_plot(path: Path, cents: Mapping[int, int], cold_cents: Mapping[int, int
     cold = [cold_cents.get(hour, 0) / 100 for hour in hours]
     hot = [cents.get(hour, 0) / 100 - below for hour, below in zip(hours, cold, strict=True)]
     figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
-    axes.bar(places, cold, 0.85, color="#5fafff", label="in the Delta table alone")
+    axes.bar(places, cold, 0.85, color="#5fafff", label="only in the Delta table")
     axes.bar(places, hot, 0.85, bottom=cold, color="#ffaf00", label="in Redis")
     axes.set_xticks(places, [f"{hour % 24:02d}" for hour in hours])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -1,4 +1,4 @@
-"""The story, step by step. Each step checks what it says; the last table compares everybody's numbers."""
+"""The demo, step by step. Each step checks what it prints; the last table compares the counts of all readers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from demo.spark_jobs import SQL, headrace, sum_up
 from demo.stage import Line, Stage
 from demo.story_errors import Disagreement
 from headrace.client import Admin, Cluster
-from headrace.client.admin import EARLIEST, EARLIEST_LOCAL
+from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -34,12 +34,12 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the story ends with."""
+    """The result of a run."""
 
     lines: list[Line]
     cents: Mapping[int, int]
     cold_cents: Mapping[int, int]
-    """By the hour; of that, what only the table holds."""
+    """By hour: all orders, and those that are only in the table."""
 
     @property
     def agrees(self) -> bool:
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Story:
-    """One run, in a folder of its own."""
+    """One run, in its own folder."""
 
     def __init__(self, folder: Path, orders: int, stage: Stage) -> None:
         self._folder, self._orders, self._stage = folder, orders, stage
@@ -59,7 +59,7 @@ class Story:
         )
 
     def tell(self) -> Outcome:
-        """Runs every step; `Disagreement` says what went wrong."""
+        """Runs every step; raises `Disagreement` if a check fails."""
         try:
             return self._tell()
         finally:
@@ -72,19 +72,19 @@ class Story:
         with step(f"{self._orders:,} orders of the last {HOURS} hours are produced"):
             self._produce_day()
             day = deepcopy(self._produced)
-        with step(f"A consumer group of {MEMBERS} works on them"):
+        with step(f"A consumer group of {MEMBERS} members reads them"):
             billing = self._read("billing", MEMBERS)
         with step("Spark archives them into a Delta table"):
             table = self._archive()
-        with step(f"Redis lets go of what is older than {LOCAL_HOURS} hours"):
+        with step(f"Redis drops everything older than {LOCAL_HOURS} hours"):
             cold_cents = self._trim(table)
-        with step("New orders come in, and a new group reads everything from offset 0"):
+        with step("New orders arrive, and a new group reads everything from offset 0"):
             self._produce_more(max(1, self._orders // 100))
             audit = self._read("audit", 1)
-        with step("A streaming query in SQL sums up the same topic"):
+        with step("A streaming SQL query aggregates the same topic"):
             self._stage.say(SQL)
             summed = sum_up(self._broker.address, TOPIC, self._folder)
-        with step("The table is proved against the topic"):
+        with step("The table is verified against the topic"):
             self._verify()
         if errors := [line for line in self._broker.log.splitlines() if '"level": "error"' in line]:
             raise Disagreement(f"the broker logged an error: {errors[0]}")
@@ -94,7 +94,7 @@ class Story:
                 Line("produced in the day", day.orders, day.cents, None),
                 _line("group billing, from Redis", billing, day),
                 _line("Delta table, read by delta-rs", _tally_of(table), day),
-                Line("produced in all", total.orders, total.cents, None),
+                Line("produced in total", total.orders, total.cents, None),
                 _line("group audit, from table and Redis", audit, total),
                 _line("streaming SQL, from table and Redis", summed, total),
             ],
@@ -127,7 +127,7 @@ class Story:
         self._stage.say(f"{count:,} new orders")
 
     def _produce(self, orders: Iterable[tuple[bytes, bytes, int]]) -> None:
-        """All of them are acknowledged when it returns."""
+        """Returns once all of them are acknowledged."""
         producer = Producer({"bootstrap.servers": self._broker.address, "linger.ms": 5})
         failures: list[str] = []
         for key, value, timestamp_ms in orders:
@@ -145,7 +145,7 @@ class Story:
         if set(reading.first.values()) != {0}:
             raise Disagreement(f"{group} did not start at offset 0: {reading.first}")
         who = f"{reading.members} members" if members > 1 else "one member"
-        self._stage.say(f"group {group}: {who} read {reading.tally.orders:,} orders from offset 0, none left out")
+        self._stage.say(f"group {group}: {who} read {reading.tally.orders:,} orders from offset 0, none missing")
         return reading.tally
 
     def _archive(self) -> pa.Table:
@@ -156,27 +156,27 @@ class Story:
         return table.to_pyarrow_table(columns=["partition", "offset", "timestamp_ms", "value"])
 
     def _trim(self, table: pa.Table) -> Counter[int]:
-        """Waits for the trim; by the hour, the worth of orders that are in the table alone.
+        """Waits for the trim; returns the revenue by hour of the orders that are now only in the table.
 
-        The log is cut where its index has a point, so the last orders that are old enough may stay a little longer.
+        The log is cut at index entries, so the youngest expired orders may stay a little longer.
         """
         oldest_ms = (time.time_ns() // 1_000_000 - LOCAL_HOURS * HOUR_MS) // HOUR_MS * HOUR_MS - HOUR_MS
         rows = list(zip(*(table.column(name).to_pylist() for name in table.column_names), strict=True))
         wanted = {p: min((o for q, o, ms, _ in rows if q == p and ms >= oldest_ms)) for p in range(PARTITIONS)}
         wait_until(
             lambda: all(start >= wanted[partition] for partition, start in self._offsets(EARLIEST_LOCAL).items()),
-            "Redis still has what is older",
+            "Redis still has older records",
             LIMIT_S,
         )
         starts, local = self._offsets(EARLIEST), self._offsets(EARLIEST_LOCAL)
         if set(starts.values()) != {0}:
-            raise Disagreement(f"the topic does not start at offset 0 any more: {starts}")
+            raise Disagreement(f"the topic no longer starts at offset 0: {starts}")
         cold = Tally()
         for partition, offset, timestamp_ms, value in rows:
             if offset < local[partition]:
                 cold.add(value, timestamp_ms)
-        self._stage.say(f"{cold.orders:,} orders are in the table alone")
-        self._stage.say(f"Redis uses {self._redis_mib():.1f} MiB, before it was {self._full_mib:.1f}")
+        self._stage.say(f"{cold.orders:,} orders are now only in the table")
+        self._stage.say(f"Redis uses {self._redis_mib():.1f} MiB, down from {self._full_mib:.1f}")
         return cold.cents_by_hour
 
     def _verify(self) -> None:
@@ -184,7 +184,7 @@ class Story:
         said = headrace("lake", "verify", "--lake", str(self._lake), "--bootstrap", self._broker.address)
         self._stage.say(said.strip().replace(", ", ",\n"))
 
-    # Looking
+    # Reading state
 
     def _offsets(self, where: int) -> dict[int, int]:
         with Cluster(self._broker.address) as cluster:

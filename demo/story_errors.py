@@ -1,7 +1,7 @@
-"""What ends the story early."""
+"""The error that ends the demo early."""
 
 from __future__ import annotations
 
 
 class Disagreement(Exception):
-    """Something is not as it should be, in one sentence."""
+    """A check failed; the message is one sentence."""

@@ -20,7 +20,7 @@ FAILED, MISSING = 1, 3
 def main() -> None:
     names = [client.name for client in CLIENTS]
     parser = argparse.ArgumentParser(prog="python -m interop", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(names)}; all without any")
+    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(names)}; default: all")
     chosen: list[str] = parser.parse_args().clients
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"no such client: {', '.join(unknown)} (there are {', '.join(names)})")

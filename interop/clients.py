@@ -40,6 +40,8 @@ class Client:
     manifests: tuple[Path, ...] = ()
     sources: tuple[Path, ...] = ()
     limit_s: int = 300
+    logs_in: bool = False
+    """Whether its program also logs in, at a broker that the variables LOGIN_* describe."""
 
     @property
     def work_dir(self) -> Path:
@@ -81,6 +83,7 @@ def _go(name: str) -> Client:
         build=(("go", "build", "-o", "interop-checks", "."),),
         run=("./interop-checks",),
         env=GO_ENV,
+        logs_in=(folder / "logins.go").exists(),
     )
 
 
@@ -90,6 +93,7 @@ KAFKA_TOOLS = Client(
     manifests=(HERE / "kafka_tools" / "pom.xml",),
     fetch=(COPY_JARS,),
     run=(sys.executable, "-m", "interop.kafka_tools"),
+    logs_in=True,
 )
 KAFKA_JARS = KAFKA_TOOLS.work_dir / "jars"
 """Apache Kafka itself, its tools included, once they are fetched."""
@@ -126,7 +130,30 @@ LAKE_ON_KAFKA = Client(
     limit_s=1200,
 )
 
+COMPACTION = Client(
+    name="compaction",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "kafka_tools" / "pom.xml",),
+    fetch=LAKE_ON_KAFKA.fetch,
+    run=(sys.executable, "-m", "interop.compaction"),
+    limit_s=900,
+)
+
+CONSOLE = Client(
+    name="console",
+    tools=(
+        Tool("node", "Node.js 18 or later"),
+        Tool("npm", "Node.js 18 or later"),
+        Tool("chromium", "Chromium", ("apt-get", "install", "-y", "--no-install-recommends", "chromium")),
+    ),
+    manifests=(HERE / "console" / "package.json", HERE / "console" / "package-lock.json"),
+    sources=(HERE / "console" / "walk.mjs",),
+    fetch=(("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", f"--cache={CACHE / 'npm'}"),),
+    run=(sys.executable, "-m", "interop.console"),
+)
+
 CLIENTS = (
+    CONSOLE,
     Client(
         name="java",
         tools=(JAVA, Tool("javac", "a JDK, 17 or later"), MAVEN),
@@ -141,7 +168,8 @@ CLIENTS = (
         name="kafkajs",
         tools=(Tool("node", "Node.js 18 or later"), Tool("npm", "Node.js 18 or later")),
         manifests=(HERE / "kafkajs" / "package.json", HERE / "kafkajs" / "package-lock.json"),
-        sources=(HERE / "kafkajs" / "main.js", HERE / "kafkajs" / "checks.js"),
+        sources=tuple(sorted((HERE / "kafkajs").glob("*.js"))),
+        logs_in=True,
         fetch=(("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", f"--cache={CACHE / 'npm'}"),),
         run=("node", "main.js"),
     ),
@@ -158,8 +186,10 @@ CLIENTS = (
             ),
         ),
         run=(sys.executable, "-m", "interop.kcat"),
+        logs_in=True,
     ),
     SPARK,
     LAKE_S3,
     LAKE_ON_KAFKA,
+    COMPACTION,
 )

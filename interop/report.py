@@ -1,10 +1,10 @@
-"""How a client's program says what it saw, a line each, so that programs in any language can be told apart from noise.
+"""The output format of a client's program, one line per result, for programs in any language.
 
     version 4.4.0
     ok create topics
     FAILED seek by time: expected offset 3, got 0
 
-Other lines on stdout are passed over. Programs in Python use `Checks`.
+Other lines on stdout are ignored. Programs in Python use `Checks`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.broker_process import BrokerProcess
 
 from interop.clients import CACHE, HERE, Client, Command, Tool
+from interop.logins import login_environment
 from interop.report import parse
 
 FETCH_TIMEOUT_S = 600
@@ -73,12 +74,12 @@ def prepare(client: Client, log_path: Path) -> None:
         _copy(client, client.manifests)
         for command in client.fetch:
             if code := _logged(command, client, log_path):
-                raise Missing(f"its packages; `{_short(command)}` ended with {code}, see {_relative(log_path)}")
+                raise Missing(f"its packages; `{_short(command)}` exited with {code}, see {_relative(log_path)}")
         (client.work_dir / FETCHED).touch()
     _copy(client, client.sources)
     for command in client.build:
         if code := _logged(command, client, log_path):
-            raise Broken(f"build: `{_short(command)}` ended with {code}, see {_relative(log_path)}")
+            raise Broken(f"build: `{_short(command)}` exited with {code}, see {_relative(log_path)}")
 
 
 def _is_fetched(client: Client) -> bool:
@@ -132,7 +133,9 @@ def _run(client: Client, log_path: Path) -> Row:
         broker = BrokerProcess(Path(folder) / "data", group_initial_rebalance_delay_ms=REBALANCE_DELAY_MS)
         try:
             broker.start()
-            output, ending = _output_of(client, broker.address, log_path)
+            with contextlib.ExitStack() as stack:
+                extra = stack.enter_context(login_environment(Path(folder) / "logins")) if client.logs_in else {}
+                output, ending = _output_of(client, broker.address, log_path, extra)
         finally:
             broker.end()
             broker_log = broker.log
@@ -141,7 +144,7 @@ def _run(client: Client, log_path: Path) -> Row:
     report = parse(output.splitlines())
     failures = report.failed + _errors_in(broker_log)
     if not failures and (ending or not report.passed):
-        failures = [f"{ending or 'it checked nothing'}, see {_relative(log_path)}"]
+        failures = [f"{ending or 'it ran no checks'}, see {_relative(log_path)}"]
     return Row(client.name, report.version, tuple(report.passed), tuple(failures))
 
 
@@ -152,11 +155,11 @@ def _errors_in(broker_log: str) -> list[str]:
     return sorted({f"the broker logged: {entry['message']} {entry.get('exception', '')}".strip() for entry in bad})
 
 
-def _output_of(client: Client, address: str, log_path: Path) -> tuple[str, str]:
+def _output_of(client: Client, address: str, log_path: Path, extra: dict[str, str]) -> tuple[str, str]:
     """What the program wrote to stdout, and what was wrong with its end, if anything."""
     with log_path.open("a") as log:
         process = subprocess.Popen(
-            (*client.run, address), cwd=client.work_dir, env=_environment(client), stdin=subprocess.DEVNULL,
+            (*client.run, address), cwd=client.work_dir, env=_environment(client) | extra, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         try:
@@ -164,8 +167,8 @@ def _output_of(client: Client, address: str, log_path: Path) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()
-            return output, f"not done after {client.limit_s} s"
-    return output, "" if process.returncode == 0 else f"its program ended with {process.returncode}"
+            return output, f"not finished after {client.limit_s} s"
+    return output, "" if process.returncode == 0 else f"its program exited with {process.returncode}"
 
 
 def _environment(client: Client) -> dict[str, str]:

@@ -36,7 +36,7 @@ func main() {
 	all.check("acks 1 without idempotence", func(ctx context.Context) error {
 		return roundTrip(ctx, "acks-1", kgo.DisableIdempotentWrite(), kgo.RequiredAcks(kgo.LeaderAck()))
 	})
-	all.check("topic made by the first produce", autoCreated)
+	all.check("topic created by the first produce", autoCreated)
 	all.check("read by offset and time", seek)
 	all.check("two members (cooperative-sticky)", func(ctx context.Context) error {
 		return twoMembers(ctx, "two-sticky", kgo.CooperativeStickyBalancer())
@@ -46,7 +46,28 @@ func main() {
 	})
 	all.check("group resumes where it committed", resumes)
 	all.check("describe groups and lag", describeGroups)
-	all.check("a transactional producer is refused at once", transactions)
+	for _, each := range []struct {
+		version string
+		epoch   int16 // after ten transactions
+		options []kgo.Opt
+	}{{"1", 0, []kgo.Opt{oldVersions()}}, {"2", 10, nil}} {
+		all.check("transactions, committed and aborted (version "+each.version+")", func(ctx context.Context) error {
+			return transactions(ctx, "transactions-"+each.version, each.epoch, each.options...)
+		})
+		all.check("consume, transform, produce with GroupTransactSession (version "+each.version+")",
+			func(ctx context.Context) error { return session(ctx, "session-"+each.version, each.options...) })
+	}
+	all.check("an open transaction is described, and fenced by its successor", fenced)
+	all.check("a transaction in the format stream is rejected", notInStreams)
+	all.check("the newer group protocol falls back to the classic one", fallsBack)
+	all.check("share groups are rejected", shareGroup)
+	all.check("small admin calls", smallAdmin)
+	all.check("the broker is detected as 4.x", versionGuess)
+	for name, pair := range mechanisms() {
+		all.check("login over TLS ("+name+"), and a wrong secret", func(ctx context.Context) error {
+			return logsIn(ctx, pair)
+		})
+	}
 	if all.failures > 0 {
 		os.Exit(1)
 	}
@@ -248,18 +269,4 @@ func seek(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func transactions(ctx context.Context) error {
-	start := time.Now()
-	producer := client(kgo.TransactionalID("t"), kgo.DefaultProduceTopic("transactions"), kgo.AllowAutoTopicCreation())
-	defer producer.Close()
-	err := producer.BeginTransaction()
-	if err == nil {
-		err = producer.ProduceSync(ctx, &kgo.Record{Value: []byte("x")}).FirstErr()
-	}
-	if !errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
-		return fmt.Errorf("got %v", err)
-	}
-	return expect("within 5 s", time.Since(start) < 5*time.Second, true)
 }

@@ -34,6 +34,7 @@ func main() {
 	}
 	all.check("read by offset and time", seek)
 	all.check("two members and their commits", twoMembers)
+	all.check("offsets in a transaction", transactionalOffsets)
 	if all.failures > 0 {
 		os.Exit(1)
 	}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from interop.clients import JVM, KAFKA_JARS
@@ -13,6 +15,7 @@ from interop.report import Checks, expect, expect_in
 LIMIT_S = 60
 ADDRESS = sys.argv[1]
 TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -22,21 +25,24 @@ TOOLS = {
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 
-def tool(name: str, *options: str, given: str = "") -> str:
+def tool(name: str, *options: str, given: str = "", address: str = ADDRESS) -> str:
     """What a tool prints; its name is that of its shell script in Kafka's bin folder."""
     done = subprocess.run(
-        (*JVM, "-cp", f"{KAFKA_JARS}/*", TOOLS[name], "--bootstrap-server", ADDRESS, *options),
+        (*JVM, "-cp", f"{KAFKA_JARS}/*", TOOLS[name], "--bootstrap-server", address, *options),
         input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     sys.stderr.write(f"--- {name} {' '.join(options)}\n{done.stdout}{done.stderr}")
     if done.returncode:
-        raise AssertionError(f"{name} {' '.join(options)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        raise AssertionError(f"{name} {' '.join(options)} exited with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -59,6 +65,22 @@ def configs() -> None:
     tool("kafka-configs", *topic, "--alter", "--delete-config", "retention.ms")
     expect_in("retention.ms=604800000", tool("kafka-configs", *topic, "--describe", "--all"))
     expect_in("All configs for broker", tool("kafka-configs", "--entity-type", "brokers", "--describe", "--all"))
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    tool("kafka-configs", *brokers, "--alter", "--add-config", "log.retention.ms=70000,log.cleanup.policy=[delete]")
+    expect_in("log.retention.ms=70000", tool("kafka-configs", *brokers, "--describe"))
+    shown = tool("kafka-configs", *topic, "--describe", "--all")
+    expect_in("retention.ms=70000", shown)
+    expect_in("DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=70000", shown)
+    tool("kafka-configs", *brokers, "--alter", "--delete-config", "log.retention.ms,log.cleanup.policy")
+    one = ("--entity-type", "brokers", "--entity-name", "0")
+    tool("kafka-configs", *one, "--alter", "--add-config", "leader.replication.throttled.rate=1000")
+    expect_in("leader.replication.throttled.rate=1000", tool("kafka-configs", *one, "--describe"))
+    tool("kafka-configs", *one, "--alter", "--delete-config", "leader.replication.throttled.rate")
+    group = ("--entity-type", "groups", "--entity-name", "tools")
+    tool("kafka-configs", *group, "--alter", "--add-config", "share.auto.offset.reset=earliest")
+    expect_in("share.auto.offset.reset=earliest", tool("kafka-configs", *group, "--describe"))
+    expect_in("tools", tool("kafka-configs", "--entity-type", "groups", "--describe"))
+    tool("kafka-configs", *group, "--alter", "--delete-config", "share.auto.offset.reset")
 
 
 def console() -> None:
@@ -116,6 +138,17 @@ def cluster() -> None:
     expect_in('"partition":"tools-0"', tool("kafka-log-dirs", "--describe", "--topic-list", "tools"))
 
 
+def nothing_to_do() -> None:
+    """What tools ask of every cluster, where there is nothing to elect, to move or to list."""
+    expect_in("No partition reassignments found", tool("kafka-reassign-partitions", "--list"))
+    one = ("--election-type", "preferred", "--topic", "tools", "--partition", "0")
+    expect_in("Valid replica already elected for partitions tools-0", tool("kafka-leader-election", *one))
+    expect("users", tool("kafka-configs", "--entity-type", "users", "--describe").strip(), "")
+    expect("transactions", len(tool("kafka-transactions", "list").splitlines()), 1)
+    seen = tool("kafka-transactions", "describe-producers", "--topic", "tools", "--partition", "0")
+    expect_in("LastSequence", seen)
+
+
 def performance() -> None:
     produced = tool(
         "kafka-producer-perf-test", "--topic", "performance", "--num-records", "5000", "--record-size", "200",
@@ -124,6 +157,95 @@ def performance() -> None:
     expect_in("5000 records sent", produced)
     consumed = tool("kafka-consumer-perf-test", "--topic", "performance", "--num-records", "5000", "--timeout", "20000")
     expect_in(", 5000, ", consumed)
+
+
+def _properties(mechanism: str, password: str) -> str:
+    """A file that says how to log in."""
+    login = {
+        "PLAIN": "plain.PlainLoginModule",
+        "SCRAM-SHA-256": "scram.ScramLoginModule",
+        "SCRAM-SHA-512": "scram.ScramLoginModule",
+    }[mechanism]
+    path = Path(f"{mechanism}.properties")
+    path.touch(mode=0o600)
+    path.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={os.environ['LOGIN_CA']}\nsasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{login} required "
+        f'username="{os.environ["LOGIN_USER"]}" password="{password}";\n'
+    )
+    return str(path)
+
+
+def logs_in(mechanism: str) -> None:
+    """The right password is let in; of a wrong one the tool says what it is."""
+    right = _properties(mechanism, os.environ["LOGIN_PASSWORD"])
+    tool("kafka-topics", "--list", "--command-config", right, address=os.environ["LOGIN_ADDRESS"])
+    wrong = _properties(mechanism, "wrong")
+    try:
+        tool("kafka-topics", "--list", "--command-config", wrong, address=os.environ["LOGIN_ADDRESS"])
+    except AssertionError as error:
+        expect_in("SaslAuthenticationException", str(error))
+    else:
+        raise AssertionError("a wrong password was let in")
+
+
+def scram_users() -> None:
+    """kafka-configs makes a user, shows it and takes it away."""
+    admin = ("--command-config", _properties("SCRAM-SHA-512", os.environ["LOGIN_PASSWORD"]))
+    user = ("--entity-type", "users", "--entity-name", "tina", *admin)
+
+    def users(*options: str) -> str:
+        return tool("kafka-configs", *user, *options, address=os.environ["LOGIN_ADDRESS"])
+
+    users("--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=tinas-password]")
+    expect_in(
+        "SCRAM credential configs for user-principal 'tina' are SCRAM-SHA-256=iterations=8192", users("--describe")
+    )
+    users("--alter", "--delete-config", "SCRAM-SHA-256")
+    expect("described", "tina" in users("--describe"), False)
+
+
+def acls() -> None:
+    """kafka-acls adds rules, lists those that fit, and removes them."""
+    admin = ("--command-config", _properties("SCRAM-SHA-512", os.environ["LOGIN_PASSWORD"]))
+
+    def rules(*options: str) -> str:
+        return tool("kafka-acls", *admin, *options, address=os.environ["LOGIN_ADDRESS"])
+
+    rules(
+        "--add",
+        "--allow-principal",
+        "User:tina",
+        "--producer",
+        "--topic",
+        "tools-",
+        "--resource-pattern-type",
+        "prefixed",
+    )
+    rules(
+        "--add", "--deny-principal", "User:eve", "--deny-host", "10.0.0.9", "--operation", "All", "--topic", "tools-1"
+    )
+    fitting = rules("--list", "--topic", "tools-1", "--resource-pattern-type", "match")
+    expect_in("(principal=User:tina, host=*, operation=WRITE, permissionType=ALLOW)", fitting)
+    expect_in("(principal=User:eve, host=10.0.0.9, operation=ALL, permissionType=DENY)", fitting)
+    rules("--remove", "--force", "--topic", "tools-1", "--resource-pattern-type", "match")
+    expect("left", "User:" in rules("--list", "--topic", "tools-1", "--resource-pattern-type", "match"), False)
+
+
+def quotas() -> None:
+    """kafka-configs sets quotas of users, client ids and addresses, shows them and takes them away."""
+    both = ("--entity-type", "users", "--entity-name", "tina", "--entity-type", "clients", "--entity-default")
+    tool("kafka-configs", *both, "--alter", "--add-config", "producer_byte_rate=1048576,request_percentage=50")
+    shown = tool("kafka-configs", *both, "--describe")
+    expect_in("producer_byte_rate=1048576", shown)
+    expect_in("request_percentage=50", shown)
+    tool("kafka-configs", *both, "--alter", "--delete-config", "producer_byte_rate,request_percentage")
+    expect("left", "producer_byte_rate" in tool("kafka-configs", *both, "--describe"), False)
+    addresses = ("--entity-type", "ips", "--entity-default")
+    tool("kafka-configs", *addresses, "--alter", "--add-config", "connection_creation_rate=500")
+    expect_in("connection_creation_rate=500", tool("kafka-configs", *addresses, "--describe"))
+    tool("kafka-configs", *addresses, "--alter", "--delete-config", "connection_creation_rate")
 
 
 def main() -> None:
@@ -136,7 +258,13 @@ def main() -> None:
     checks.check("kafka-get-offsets", offsets)
     checks.check("kafka-delete-records", delete_records)
     checks.check("kafka-broker-api-versions and kafka-log-dirs", cluster)
+    checks.check("kafka-reassign-partitions, -leader-election and -transactions", nothing_to_do)
     checks.check("kafka-producer- and -consumer-perf-test", performance)
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        checks.check(f"login over TLS ({mechanism}), and a wrong password", partial(logs_in, mechanism))
+    checks.check("kafka-configs for users", scram_users)
+    checks.check("kafka-acls", acls)
+    checks.check("kafka-configs for quotas", quotas)
     sys.exit(1 if checks.failures else 0)
 
 

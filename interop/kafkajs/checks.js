@@ -10,7 +10,7 @@ let failures = 0;
 async function check(name, action) {
   let timer;
   const limit = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not done after ${LIMIT_MS} ms`)), LIMIT_MS);
+    timer = setTimeout(() => reject(new Error(`not finished after ${LIMIT_MS} ms`)), LIMIT_MS);
   });
   try {
     await Promise.race([action(), limit]);
@@ -26,7 +26,7 @@ async function check(name, action) {
 
 /** Waits for a state that something else brings about. */
 async function until(holds) {
-  while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20));
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
 module.exports = { check, until, assert, failures: () => failures };

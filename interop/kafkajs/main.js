@@ -7,6 +7,8 @@ const SnappyCodec = require("kafkajs-snappy");
 const lz4 = require("lz4js");
 const { ZstdCodec } = require("zstd-codec");
 const { check, until, assert, failures } = require("./checks");
+const { MECHANISMS, logsIn } = require("./logins");
+const transactions = require("./transactions");
 
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = kafkajs;
 const kafka = new Kafka({ clientId: "interop", brokers: [process.argv[2]], logLevel: logLevel.WARN });
@@ -199,14 +201,6 @@ async function seek() {
   await member.stop();
 }
 
-async function transactions() {
-  const start = Date.now();
-  await withProducer({ transactionalId: "t", maxInFlightRequests: 1, idempotent: true }, async (producer) => {
-    await assert.rejects(() => producer.transaction(), { type: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" });
-  });
-  assert(Date.now() - start < 5000, "took too long");
-}
-
 async function main() {
   console.log(`version ${require("kafkajs/package.json").version}`);
   await plugCodecs();
@@ -217,12 +211,18 @@ async function main() {
   }
   const idempotent = () => roundTrip("idempotent", CompressionTypes.None, { idempotent: true });
   await check("idempotent produce and read back", idempotent);
-  await check("topic made by the first produce", autoCreated);
+  await check("topic created by the first produce", autoCreated);
   await check("two members", twoMembers);
   await check("group resumes where it committed", resumes);
   await check("auto commit", autoCommit);
   await check("seek by offset and time", seek);
-  await check("a transactional producer is refused at once", transactions);
+  const tools = { kafka, withAdmin, createTopic, fill, startMember };
+  await check("transactions, committed and aborted", () => transactions.committedAndAborted(tools));
+  await check("offsets in a transaction", () => transactions.offsets(tools));
+  await check("a transaction in the format stream is rejected", () => transactions.notInStreams(tools));
+  for (const mechanism of MECHANISMS) {
+    await check(`login over TLS (${mechanism}), and a wrong secret`, () => logsIn(mechanism));
+  }
   process.exit(failures() === 0 ? 0 : 1);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def kcat(*options: str, given: str = "") -> str:
     )
     sys.stderr.write(done.stderr)
     if done.returncode:
-        raise AssertionError(f"kcat {' '.join(options)} ended with {done.returncode}: {done.stderr}")
+        raise AssertionError(f"kcat {' '.join(options)} exited with {done.returncode}: {done.stderr}")
     return done.stdout
 
 
@@ -112,13 +113,46 @@ class Member:
         self._folder.cleanup()
 
 
-def refused() -> None:
-    done = subprocess.run(
-        ("kcat", "-b", ADDRESS, "-P", "-t", "transaction", "-X", "transactional.id=t"),
-        input="x", capture_output=True, text=True, timeout=10, check=False,
-    )  # fmt: skip
-    expect("exit code is an error's", done.returncode != 0, True)
-    expect_in("Transactional Id authorization failed", done.stderr)
+def transactional() -> None:
+    """kcat has one transaction for all that it sends. One that was killed leaves it open, and the next aborts it."""
+    producing = ("-P", "-t", "transaction", "-X", "transactional.id=t")
+    kcat(*producing, given="first")
+    with subprocess.Popen(("kcat", "-b", ADDRESS, *producing), stdin=subprocess.PIPE, text=True) as killed:
+        try:
+            assert killed.stdin is not None
+            killed.stdin.write("left open\n" * COUNT)  # kcat reads its input by the kilobyte
+            killed.stdin.flush()
+            uncommitted = ("-t", "transaction", "-X", "isolation.level=read_uncommitted")
+            wait_until(lambda: "left open" in payloads(*uncommitted), "what is not committed is not seen at all")
+            expect("committed", payloads("-t", "transaction"), ["first"])
+        finally:
+            killed.kill()
+    kcat(*producing, given="last")
+    wait_until(lambda: payloads("-t", "transaction")[-1] == "last", "the last transaction does not show")
+    expect("committed", payloads("-t", "transaction"), ["first", "last"])
+
+
+def payloads(*options: str) -> list[str]:
+    return [record["payload"] for record in records(*options)]
+
+
+def logs_in(mechanism: str) -> None:
+    """The right password is let in; of a wrong one kcat says what it is."""
+
+    def listed(password: str) -> subprocess.CompletedProcess[str]:
+        settings = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": os.environ["LOGIN_CA"],
+            "sasl.mechanisms": mechanism,
+            "sasl.username": os.environ["LOGIN_USER"],
+            "sasl.password": password,
+        }
+        options = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+        command = ("kcat", "-b", os.environ["LOGIN_ADDRESS"], "-L", "-m", "10", *options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    expect("exit code", listed(os.environ["LOGIN_PASSWORD"]).returncode, 0)
+    expect_in("Authentication failed", listed("wrong").stderr)
 
 
 def version() -> str:
@@ -129,14 +163,16 @@ def version() -> str:
 
 def main() -> None:
     checks = Checks(version())
-    checks.check("metadata and a topic made by the first produce", metadata)
+    checks.check("metadata, and a topic created by the first produce", metadata)
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         checks.check(f"produce and read back ({codec})", partial(round_trip, f"round-trip-{codec}", "-z", codec))
     idempotent = partial(round_trip, "idempotent", "-X", "enable.idempotence=true")
     checks.check("idempotent produce and read back", idempotent)
     checks.check("read by offset and time", by_offset_and_time)
-    checks.check("two members and resuming where they committed", group_of_two)
-    checks.check("a transactional producer is refused at once", refused)
+    checks.check("two members, and resuming from their commits", group_of_two)
+    checks.check("transactions, committed and left open", transactional)
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        checks.check(f"login over TLS ({mechanism}), and a wrong password", partial(logs_in, mechanism))
     sys.exit(1 if checks.failures else 0)
 
 

@@ -11,6 +11,7 @@ from tests.broker_process import free_port
 
 from interop.lake_kafka.checks import LakeOnKafka
 from interop.lake_kafka.sasl import make_user, properties
+from interop.lake_kafka.transactions import TransactionsOnKafka
 from interop.report import Checks
 from interop.spark.session import session
 
@@ -19,13 +20,14 @@ def main() -> None:
     checks = Checks(version())
     with tempfile.TemporaryDirectory(prefix="headrace-interop-kafka-") as name:
         folder, asking_port = Path(name), free_port()
-        node = KafkaNode(folder / "kafka", properties(asking_port))
+        node = KafkaNode(folder / "kafka", properties(asking_port) + "log.cleaner.backoff.ms=200\n")
         node.start()
         try:
             address = f"127.0.0.1:{node.port}"
             make_user(address)
             with session(folder, with_packages=False) as spark:
-                for title, check in LakeOnKafka(spark, address, f"127.0.0.1:{asking_port}", folder).checks.items():
+                lake = LakeOnKafka(spark, address, f"127.0.0.1:{asking_port}", folder)
+                for title, check in (lake.checks | TransactionsOnKafka(spark, address, folder / "txn").checks).items():
                     checks.check(title, check)
         finally:
             node.stop()

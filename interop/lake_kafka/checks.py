@@ -1,4 +1,4 @@
-"""What our Spark source and our archive promise of any Kafka cluster, tried on Apache Kafka's own."""
+"""The guarantees of our Spark source and archive on any Kafka cluster, checked on Apache Kafka itself."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tests.lake.other_reader import rows_of
 
 from headrace.client import Cluster
 from headrace.client.sasl import MECHANISMS
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.place import place_of
-from headrace.lake.verify import verify_lake
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.archive.verify import verify_lake
+from headrace.lake.storage.place import place_of
 from interop.lake_kafka.sasl import PASSWORD, USER, login
 from interop.report import expect, expect_in
 from interop.spark.connector import seen
@@ -39,7 +40,7 @@ class LakeOnKafka:
             "aborted transactions are skipped": self.transactions,
             "stream in limited batches, and again from its checkpoint": self.stream,
             "SASL PLAIN and SCRAM": self.sasl,
-            "archive, each record once, aborted transactions left out": self.archive,
+            "archive exactly once, without aborted transactions": self.archive,
         }
 
     def batch(self) -> None:
@@ -86,9 +87,9 @@ class LakeOnKafka:
             try:
                 self._read(topic, **self._as_user(mechanism, "a guess")).count()
             except PySparkException as refused:
-                expect_in("The broker refuses this user", str(refused))
+                expect_in("The broker rejected this user", str(refused))
             else:
-                raise AssertionError(f"{mechanism} with a wrong password was let in")
+                raise AssertionError(f"{mechanism} with a wrong password was accepted")
 
     def archive(self) -> None:
         topic, lake = Topic(self._address, "archived", 2), self._folder / "lake"
@@ -97,7 +98,7 @@ class LakeOnKafka:
         said: list[str] = []
         with Cluster(self._address) as cluster:
             for _ in range(2):
-                Archive(self._spark, cluster, Settings(place_of(lake), [topic.name]), say=said.append).run_once()
+                Archive(self._spark, cluster, ArchiveSettings(place_of(lake), [topic.name]), say=said.append).run_once()
                 topic.send(range(COUNT, COUNT + 10), partition=1)
             proof = verify_lake(place_of(lake), cluster)
         wanted = [(r.partition, r.offset, _bytes(r.value)) for r in self._read(topic).collect()]

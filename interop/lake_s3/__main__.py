@@ -17,9 +17,9 @@ from tests.lake.made_table import IDENTITY, fill
 
 from headrace.client import Admin, Cluster, Producer
 from headrace.cold_log import ColdPartition
-from headrace.lake.catalogue import open_or_create
-from headrace.lake.cold import open_cold_log
-from headrace.lake.place import place_of
+from headrace.lake.cold.log import open_cold_log
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import open_or_create
 from headrace.wire.records import decode_batch
 from interop.clients import LAKE_S3
 from interop.lake_s3.server import BUCKET, KEY, SECRET, s3_server, without_conditions
@@ -42,16 +42,17 @@ class InBucket:
     @property
     def checks(self) -> dict[str, Callable[[], None]]:
         return {
-            "archive, status and verify, credentials by environment": self.archived,
+            "archive, status and verify, credentials from the environment": self.archived,
             "credentials as options": self.by_options,
+            "a lost object is written again": self.mended,
             "delta-rs reads the table": self.other_reader,
             "typed tables, by example": self.typed,
-            "replay into a topic, once though started twice": self.replayed,
+            "replay into a topic, exactly once though started twice": self.replayed,
             "wrong credentials: one sentence": self.wrong_credentials,
-            "a topic that was made again has a table of its own": self.made_again,
+            "a recreated topic has its own table": self.made_again,
             "cold records are read from the bucket": self.cold,
             "compact, expire and vacuum": self.upkeep,
-            "a store without conditional puts is refused": self.unsafe,
+            "a store without conditional puts is rejected": self.unsafe,
         }
 
     def archived(self) -> None:
@@ -66,6 +67,15 @@ class InBucket:
         options = [f"--storage={name.lower()}={value}" for name, value in self._environment.items()]
         found = json.loads(_run(["lake", "status", "--lake", LAKE, "--json", *options], {}))
         expect("rows", sum(p["rows"] for p in found), COUNT)
+
+    def mended(self) -> None:
+        table = place_of(f"{LAKE}/{TOPIC}", {name.lower(): value for name, value in self._environment.items()})
+        lost = next(file.path for file in table.files() if file.path.endswith(".parquet") and file.path[0] == "p")
+        table.delete(lost)
+        expect("lost ranges", sum(len(p["lost"]) for p in self._status()), 1)
+        self._headrace("lake", "archive", "--lake", LAKE, "--topics", TOPIC, "--once")
+        expect("lost ranges afterwards", sum(len(p["lost"]) for p in self._status()), 0)
+        self._expect_proved(COUNT)
 
     def other_reader(self) -> None:
         options = {name.lower(): value for name, value in self._environment.items()}
@@ -145,7 +155,7 @@ class InBucket:
             self._headrace(*words)
         except subprocess.CalledProcessError as failed:
             return str(failed.stderr).rpartition("Error: ")[2]
-        raise AssertionError(f"headrace {' '.join(words)} was not refused")
+        raise AssertionError(f"headrace {' '.join(words)} was not rejected")
 
     def _status(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self._headrace("lake", "status", "--lake", LAKE, "--json"))

@@ -1,4 +1,4 @@
-"""An S3 server of its own for the checks, and a way to it on which no put is refused.
+"""An S3 server for the checks, and a proxy to it that never rejects a put.
 
 The server is Versity's gateway over a folder, a real one that others run. The way stands for a store that never heard
 of conditional puts: it says yes where the server says that the object is there already.
@@ -34,7 +34,7 @@ def s3_server(folder: Path) -> Iterator[int]:
     given = os.environ | {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
     server = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: _answers(port), "the S3 server does not answer", START_S)
+        wait_until(lambda: _answers(port), "the S3 server does not respond", START_S)
         yield port
     finally:
         server.terminate()

@@ -41,7 +41,16 @@ func main() {
 	})
 	all.check("offsets by time", byTime)
 	all.check("two members and their commits", twoMembers)
-	all.check("a transactional producer is refused", transactions)
+	all.check("transactions, committed and aborted", transactions)
+	all.check("offsets in a transaction", transactionalOffsets)
+	all.check("a transaction in the format stream is rejected", notInStreams)
+	for _, mechanism := range []sarama.SASLMechanism{
+		sarama.SASLTypePlaintext, sarama.SASLTypeSCRAMSHA256, sarama.SASLTypeSCRAMSHA512, sarama.SASLTypeOAuth,
+	} {
+		all.check("login over TLS ("+string(mechanism)+"), and a wrong secret", func(ctx context.Context) error {
+			return logsIn(ctx, mechanism)
+		})
+	}
 	if all.failures > 0 {
 		os.Exit(1)
 	}
@@ -266,18 +275,4 @@ func produceTo(topic string) error {
 		}
 	}
 	return nil
-}
-
-func transactions(context.Context) error {
-	config := settings()
-	config.Producer.Idempotent = true
-	config.Producer.RequiredAcks = sarama.WaitForAll
-	config.Net.MaxOpenRequests = 1
-	config.Producer.Transaction.ID = "t"
-	start := time.Now()
-	_, err := sarama.NewSyncProducer([]string{address}, config)
-	if !errors.Is(err, sarama.ErrTransactionalIDAuthorizationFailed) {
-		return fmt.Errorf("got %v", err)
-	}
-	return expect("within 5 s", time.Since(start) < 5*time.Second, true)
 }

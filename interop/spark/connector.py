@@ -30,7 +30,7 @@ class Connector:
             "where a batch starts and ends": self.batch_ranges,
             "batch write with keys and headers": self.batch_write,
             "stream in limited batches, and again from its checkpoint": self.stream_in_steps,
-            "stream from the latest, and partitions that are added": self.stream_of_new_records,
+            "stream from the latest, and added partitions": self.stream_of_new_records,
             "stream from topic to topic": self.stream_to_topic,
             "records deleted under a stream": self.deleted_records,
             "a topic in the format stream": self.sparse_offsets,
@@ -148,7 +148,7 @@ class Connector:
         except StreamingQueryException:
             expect("rows of the stream that failed", self._table("deleted").count(), 100)
         else:
-            raise AssertionError("the stream went on over records that are gone")
+            raise AssertionError("the stream continued past deleted records")
         self._to_table(self._follow(topic, failOnDataLoss="false", **everything), "deleted")
         offsets = sorted(row.offset for row in self._table("deleted").collect())
         expect("what was there and what is left", offsets, [*range(100), *range(150, 300)])

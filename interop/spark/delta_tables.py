@@ -8,11 +8,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Cluster
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.catalogue import tables_in
-from headrace.lake.compaction import compact_table
-from headrace.lake.place import place_of
-from headrace.lake.verify import verify_lake
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.archive.verify import verify_lake
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import tables_in
+from headrace.lake.upkeep.compaction import compact_table
 from interop.report import expect
 from interop.spark.topics import CODECS, Topic
 
@@ -47,7 +48,7 @@ class DeltaTables:
             "delta-spark: time travel and history": self.time_travel,
             "delta-spark: queries by offset, day and JSON field": self.queries,
             "delta-spark: a stream of the table": self.as_stream,
-            "delta-spark: a compacted table, and a stream that goes on over the compaction": self.compacted,
+            "delta-spark: a compacted table, and a stream that continues across the compaction": self.compacted,
             "delta-spark: RESTORE, and the archive fills in": self.restored,
         }
 
@@ -109,7 +110,7 @@ class DeltaTables:
     def _archive(self) -> None:
         with Cluster(self._address) as cluster:
             cluster.retrying(lambda: cluster.refresh([]))
-            Archive(self._spark, cluster, Settings(place_of(self._lake), [TOPIC])).run_once()
+            Archive(self._spark, cluster, ArchiveSettings(place_of(self._lake), [TOPIC])).run_once()
 
     def _stream(self) -> int:
         """How many rows a stream of the table gets since it was last run."""

@@ -1,4 +1,4 @@
-"""Topics as librdkafka writes and sees them: the other opinion on what the connector reads and writes."""
+"""Topics as librdkafka writes and sees them: a second opinion on what the connector reads and writes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _partition(consumer: Consumer, topic: str, number: int) -> list[Seen]:
     while consumer.position([TopicPartition(topic, number)])[0].offset < high:
         message = consumer.poll(LIMIT_S)
         if message is None:
-            raise AssertionError(f"{topic}-{number}: {high - low} offsets, {len(records)} records came")
+            raise AssertionError(f"{topic}-{number}: {high - low} offsets, {len(records)} records arrived")
         if error := message.error():
             raise AssertionError(error.str())
         records.append(_seen(message))

@@ -9,10 +9,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.catalogue import tables_in
-from headrace.lake.place import place_of
-from headrace.lake.typed_setting import from_examples, set_definition
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import tables_in
+from headrace.lake.typed.setting import set_definition
+from headrace.schemas.documents import from_examples
 from interop.report import expect
 
 TOPIC = "spark-typed"
@@ -38,7 +40,7 @@ class TypedTables:
 
     @property
     def checks(self) -> dict[str, Callable[[], None]]:
-        return {"delta-spark: typed tables and rejects, with columns that came later": self.typed}
+        return {"delta-spark: typed tables and rejects, with columns added later": self.typed}
 
     def typed(self) -> None:
         with Cluster(self._address) as cluster:
@@ -65,7 +67,7 @@ class TypedTables:
                 producer.send(TOPIC, value, partition=at % 2)
 
     def _archive(self, cluster: Cluster) -> None:
-        Archive(self._spark, cluster, Settings(place_of(self._lake), [TOPIC])).run_once()
+        Archive(self._spark, cluster, ArchiveSettings(place_of(self._lake), [TOPIC])).run_once()
 
     def _table(self, what: str) -> DataFrame:
         return self._spark.read.format("delta").load(str(self._lake / f"{TOPIC}_.{what}"))

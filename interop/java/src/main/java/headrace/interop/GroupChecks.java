@@ -34,6 +34,7 @@ final class GroupChecks {
         checks.check("auto commit on close", this::autoCommit);
         checks.check("static member keeps its partitions", this::staticMember);
         checks.check("subscribe by pattern", this::pattern);
+        checks.check("a subscribed topic is deleted and recreated", this::deletedAndMadeAgain);
     }
 
     private void twoMembers(String topic, String assignor) throws Exception {
@@ -136,6 +137,32 @@ final class GroupChecks {
             consumer.subscribe(Pattern.compile("group-pattern-.*"));
             Clients.read(consumer, 2);
             expect("partitions", consumer.assignment().size(), 2);
+        }
+    }
+
+    /** Whatever it does meanwhile, a consumer neither ends nor misses what the new topic holds. */
+    private void deletedAndMadeAgain() throws Exception {
+        var topic = "group-again";
+        clients.createTopic(topic, PARTITIONS);
+        clients.fill(topic, PARTITIONS, 1);
+        var settings = new String[] {"metadata.max.age.ms", "200", "allow.auto.create.topics", "false"};
+        try (var admin = clients.admin(); var consumer = clients.member(topic, settings)) {
+            consumer.subscribe(List.of(topic));
+            Clients.read(consumer, PARTITIONS);
+            consumer.commitSync();
+            admin.deleteTopics(List.of(topic)).all().get();
+            while (!consumer.assignment().isEmpty()) {
+                collect(consumer, new TreeSet<>());
+            }
+            var gone = new TopicPartition(topic, 0);
+            expect("committed", consumer.committed(Set.of(gone)).get(gone), null);
+            clients.createTopic(topic, PARTITIONS);
+            clients.fill(topic, PARTITIONS, 2);
+            var seen = new TreeSet<String>();
+            while (seen.size() < 2 * PARTITIONS) {
+                collect(consumer, seen);
+            }
+            consumer.commitSync();
         }
     }
 }

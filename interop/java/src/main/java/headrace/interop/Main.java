@@ -17,6 +17,7 @@ public final class Main {
         new ProduceChecks(address).run(checks);
         new GroupChecks(address).run(checks);
         new GroupAdminChecks(address).run(checks);
+        new TransactionChecks(address).run(checks);
         new RefusalChecks(address).run(checks);
         System.exit(checks.failures() == 0 ? 0 : 1);
     }

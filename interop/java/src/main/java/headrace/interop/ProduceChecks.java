@@ -31,7 +31,7 @@ final class ProduceChecks {
             checks.check("idempotent produce and read back (" + compression + ")", () -> roundTrip(compression));
         }
         checks.check("acks 0 and 1", this::otherAcks);
-        checks.check("topic made by the first produce", this::autoCreated);
+        checks.check("topic created by the first produce", this::autoCreated);
         checks.check("LogAppendTime", this::logAppendTime);
         checks.check("record too large", this::tooLarge);
         checks.check("seek by time and to both ends", this::seek);

@@ -1,0 +1,1 @@
+"""Compaction beside Apache Kafka's log cleaner: the same batches in, the same batches left."""
