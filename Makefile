@@ -1,30 +1,36 @@
-# Two commands do it all: `make run` serves a broker, `make test` runs every check.
-# What they need comes from the lock files: requirements.lock (the broker alone), requirements-dev.lock (everything).
+# The two main commands: `make run` starts a broker, `make test` runs every check.
+# Dependencies come from the lock files: requirements.lock (just the broker), requirements-dev.lock (everything).
 
 PYTHON ?= python3
 HOST ?= 127.0.0.1
 PORT ?= 9092
 DATA ?= data
+NODES ?=
+# The console: http://127.0.0.1:9080, and 9180 beside a second broker on 9192. CONSOLE= for none.
+CONSOLE ?= $(shell expr $(PORT) - 12)
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PURE_TESTS = tests/test_tidy.py tests/wire tests/groups tests/schemas tests/metrics tests/store/test_confidence.py tests/store/stream/test_ids.py
 NO_PACKAGES = { echo "The packages could not be installed from PyPI: is it reachable? (PIP_INDEX_URL names a mirror.)"; exit 1; }
 
-.PHONY: help setup run test check lint types contracts tests faults demo bench compare profile interop messages docs lock clean
+.PHONY: help setup run test quick lint types contracts tests faults demo bench compare profile interop dist messages docs lock clean
 
 help:
-	@echo "make run       serve a broker on $(HOST):$(PORT) (PORT=, DATA=, ARGS='--durability always')"
+	@echo "make run       start a broker on $(HOST):$(PORT) (PORT=, DATA=, NODES=, CONSOLE=, ARGS='--durability always')"
 	@echo "make test      lint, types, import contracts and tests"
-	@echo "make demo      the whole story, ending in numbers that agree"
+	@echo "make quick     checks to run all the time: lint, types, contracts, pure tests"
+	@echo "make demo      run everything end to end and cross-check every count"
 	@echo "make setup     install everything into $(VENV)"
 	@echo "make lint      format and lint checks"
-	@echo "make faults    the longer runs of kills and restarts"
-	@echo "make bench     measure beside Apache Kafka and the limits (QUICK=1: two minutes; PARTS='latency groups')"
-	@echo "make compare   this tree's broker beside another commit's (REF=main WORKLOAD=produce-1k)"
-	@echo "make profile   flame graph of the broker at work (WORKLOAD=produce, produce-1k, consume, consume-1k, tail, small-producers, groups)"
-	@echo "make interop   other languages' clients"
-	@echo "make messages  regenerate wire/messages;  make docs  regenerate generated pages;  make lock  new lock files"
+	@echo "make faults    longer tests with kills and restarts"
+	@echo "make bench     compare with Apache Kafka and with upper bounds (QUICK=1: two minutes; PARTS='latency groups')"
+	@echo "make compare   compare this tree's broker with another commit's (REF=main WORKLOAD=produce-1k)"
+	@echo "make profile   flame graph of a broker under load (WORKLOAD=produce, produce-1k, consume, consume-1k, tail, small-producers, groups)"
+	@echo "make interop   test clients in other languages"
+	@echo "make dist      build sdist and wheel in dist/, and test the wheel in an empty environment"
+	@echo "make messages  regenerate wire/messages;  make docs  regenerate generated pages;  make lock  update the lock files"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -45,9 +51,12 @@ $(VENV)/.everything: requirements-dev.lock pyproject.toml | $(VENV)/bin/python
 setup: $(VENV)/.everything
 
 run: $(VENV)/.broker
-	@exec $(BIN)/headrace serve --host $(HOST) --port $(PORT) --data-dir $(DATA) $(ARGS)
+	@exec $(BIN)/headrace serve --host $(HOST) --port $(PORT) --data-dir $(DATA) $(if $(NODES),--nodes $(NODES)) $(if $(CONSOLE),--http-port $(CONSOLE)) $(ARGS)
 
 test: lint types contracts tests
+
+quick: lint types contracts
+	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 2 --dist loadgroup $(PURE_TESTS)
 
 lint: $(VENV)/.everything
 	$(BIN)/ruff check .
@@ -80,18 +89,24 @@ profile: $(VENV)/.everything
 interop: $(VENV)/.everything
 	$(BIN)/python -m interop
 
+dist: $(VENV)/.everything
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m pytest tests/dist
+
 messages: $(VENV)/.everything
 	$(BIN)/python tools/generate_messages.py
 
 docs: $(VENV)/.everything
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/generate_dashboard.py
 
 lock: $(VENV)/bin/python
 	@test -x $(BIN)/uv || $(PIP) install uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  --group build pyproject.toml -o requirements.lock
+	  --extra console --group build pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  --extra lake --extra tiered --group build --group dev pyproject.toml -o requirements-dev.lock
+	  --extra lake --extra tiered --extra console --extra tracing --group build --group dev pyproject.toml -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

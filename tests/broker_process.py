@@ -31,6 +31,11 @@ class BrokerProcess:
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
         self.settings = {"port": 0, "maxmemory_bytes": 1 << 30} | settings
+        if "http_port" in settings:
+            self.settings.setdefault("console", False)  # the node's own pages, unless the test is about the console
+        if "listen" in settings and "port" not in settings:
+            del self.settings["port"]
+        self.environment: dict[str, str] = {}
         self.log_path = data_dir.with_suffix(".log")
         self.host = "127.0.0.1"
         self.port = 0
@@ -62,15 +67,21 @@ class BrokerProcess:
         flags = [f"--data-dir={self.data_dir}"]
         for name, value in self.settings.items():
             flag = name.replace("_", "-")
-            flags.append(f"--no-{flag}" if value is False else f"--{flag}" if value is True else f"--{flag}={value}")
+            if isinstance(value, bool):
+                flags.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                flags += [f"--{flag}={one}" for one in (value if isinstance(value, list) else [value])]
         with self.log_path.open("a") as log:
-            self._process = subprocess.Popen([*_COMMAND, *flags], stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                [*_COMMAND, *flags], stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | self.environment
+            )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("headrace ready on "):
             raise AssertionError(f"the broker did not start: {line!r}\n{self.log}")
         self.port = int(line.rsplit(":", 1)[1])
-        self.settings["port"] = self.port
+        if "port" in self.settings:
+            self.settings["port"] = self.port
         return self
 
     def stop(self) -> int:

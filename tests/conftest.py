@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from tests.broker_process import BrokerProcess, RedisProcess
+from tests.stores import broker_settings
+
+settings.register_profile("quick", max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 StartBroker = Callable[..., BrokerProcess]
 StartRedis = Callable[..., RedisProcess]
@@ -21,7 +27,7 @@ NO_RETENTION = {"retention_check_interval_ms": 86_400_000}
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with default settings that many tests use: each makes topics of its own."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **NO_RETENTION)
+    process = BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **NO_RETENTION, **broker_settings())
     try:
         yield process.start()
     finally:
@@ -37,6 +43,7 @@ def groups_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
         group_min_session_timeout_ms=500,
         default_partitions=4,
         **NO_RETENTION,
+        **broker_settings(),
     )
     try:
         yield process.start()
@@ -50,7 +57,8 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     started: list[BrokerProcess] = []
 
     def start(**settings: object) -> BrokerProcess:
-        started.append(BrokerProcess(tmp_path / f"broker{len(started)}", **settings))
+        of_store = {} if "redis" in settings else broker_settings()
+        started.append(BrokerProcess(tmp_path / f"broker{len(started)}", **of_store, **settings))
         return started[-1].start()
 
     yield start

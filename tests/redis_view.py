@@ -40,6 +40,9 @@ class RedisView:
     def hash_fields(self, key: str) -> set[str]:
         return {field.decode() for field in self.call("HKEYS", key)}
 
+    def members(self, key: str) -> set[str]:
+        return {member.decode() for member in self.call("SMEMBERS", key)}
+
     def log_key(self, topic: str, partition: int = 0) -> str:
         """The stream of a partition."""
         (key,) = self.keys(f"*{{{topic}:{partition}:*}}:log")

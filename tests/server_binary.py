@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.store.embedded_options import find_binary
+from headrace.store.embedded.options import find_binary
 
 VARIABLE = "TEST_REDIS_SERVER"
 

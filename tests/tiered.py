@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.client.admin import EARLIEST, LATEST
-from headrace.lake.folders import folder_of
-from headrace.lake.table import TopicTable
+from headrace.lake.table.folders import folder_of
+from headrace.lake.table.table import TopicTable
+from headrace.wire.special_times import EARLIEST, LATEST
 from tests.broker_process import BrokerProcess, wait_until
 from tests.lake.local_archive import archive_locally
 

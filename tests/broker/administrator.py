@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.apis import APIS
 from headrace.wire.messages.alter_configs import AlterableConfig as ReplacingConfig
 from headrace.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -75,7 +75,7 @@ def new_topic(
 class Administrator:
     """One connection, and requests by hand."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: BrokerConnection) -> None:
         self.connection = connection
 
     def create_all(

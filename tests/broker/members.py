@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -91,7 +91,7 @@ class Member:
         protocol_type: str = "consumer",
         client_id: str = "member",
     ) -> None:
-        self.connection = Connection(broker.host, broker.port, client_id=client_id)
+        self.connection = BrokerConnection(broker.host, broker.port, client_id=client_id)
         self.group = group
         self.instance_id = instance_id
         self.protocols = {"range": subscription("orders")} if protocols is None else protocols
@@ -239,7 +239,7 @@ def assign(assignments: Mapping[str, bytes], leader: Member, *followers: Member)
 
 
 def commit(
-    connection: Connection,
+    connection: BrokerConnection,
     group: str,
     topic: str | bytes,
     offsets: Mapping[int, int],
@@ -268,7 +268,7 @@ Fetched = dict[tuple[str | bytes, int], tuple[int, int, str | None, int]]
 
 
 def fetch_offsets(
-    connection: Connection,
+    connection: BrokerConnection,
     group: str,
     topics: Mapping[str | bytes, Sequence[int]] | None,
     version: int = BY_NAME,
@@ -296,7 +296,7 @@ def fetch_offsets(
 
 
 def fetch_many(
-    connection: Connection,
+    connection: BrokerConnection,
     groups: Mapping[str, Mapping[str | bytes, Sequence[int]] | None],
     version: int = BY_NAME,
     *,
@@ -321,7 +321,7 @@ def _asked(topics: Mapping[str | bytes, Sequence[int]] | None) -> list[OffsetFet
     ]
 
 
-def committed_offset(connection: Connection, group: str, topic: str, partition: int = 0) -> int:
+def committed_offset(connection: BrokerConnection, group: str, topic: str, partition: int = 0) -> int:
     """One committed offset, -1 if there is none."""
     error, rows = fetch_offsets(connection, group, {topic: [partition]})
     assert error == NONE
@@ -330,17 +330,17 @@ def committed_offset(connection: Connection, group: str, topic: str, partition: 
     return offset
 
 
-def describe(connection: Connection, group: str, version: int = 5) -> DescribedGroup:
+def describe(connection: BrokerConnection, group: str, version: int = 5) -> DescribedGroup:
     (found,) = connection.send_for(DescribeGroupsRequest([group]), DescribeGroupsResponse, version).groups
     return found
 
 
-def state_of(connection: Connection, group: str) -> str:
+def state_of(connection: BrokerConnection, group: str) -> str:
     return describe(connection, group).group_state
 
 
 def list_groups(
-    connection: Connection, version: int = 5, *, states: Sequence[str] = (), types: Sequence[str] = ()
+    connection: BrokerConnection, version: int = 5, *, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> dict[str, tuple[str, str, str]]:
     """Group -> protocol type, state, type."""
     request = ListGroupsRequest(list(states), list(types))
@@ -349,12 +349,14 @@ def list_groups(
     return {row.group_id: (row.protocol_type, row.group_state, row.group_type) for row in answer.groups}
 
 
-def delete_groups(connection: Connection, *groups: str, version: int = 2) -> list[int]:
+def delete_groups(connection: BrokerConnection, *groups: str, version: int = 2) -> list[int]:
     results = connection.send_for(DeleteGroupsRequest(list(groups)), DeleteGroupsResponse, version).results
     return [row.error_code for row in results]
 
 
-def delete_offsets(connection: Connection, group: str, topic: str, *partitions: int) -> tuple[int, dict[int, int]]:
+def delete_offsets(
+    connection: BrokerConnection, group: str, topic: str, *partitions: int
+) -> tuple[int, dict[int, int]]:
     rows = [OffsetDeleteRequestPartition(number) for number in partitions]
     request = OffsetDeleteRequest(group, [OffsetDeleteRequestTopic(topic, rows)])
     answer = connection.send_for(request, OffsetDeleteResponse, 0)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -40,8 +40,8 @@ PRODUCE_BY_NAME, FETCH_BY_NAME = 12, 12
 NO_SESSION = -1
 
 
-def connect(broker: BrokerProcess, timeout_s: float = 30.0) -> Connection:
-    return Connection(broker.host, broker.port, timeout_s)
+def connect(broker: BrokerProcess, timeout_s: float = 30.0) -> BrokerConnection:
+    return BrokerConnection(broker.host, broker.port, timeout_s)
 
 
 def raw(broker: BrokerProcess, timeout_s: float = 30.0) -> socket.socket:
@@ -49,14 +49,14 @@ def raw(broker: BrokerProcess, timeout_s: float = 30.0) -> socket.socket:
     return socket.create_connection((broker.host, broker.port), timeout_s)
 
 
-def metadata(connection: Connection, *topics: str) -> MetadataResponse:
+def metadata(connection: BrokerConnection, *topics: str) -> MetadataResponse:
     """Asks for topics by name, which also creates them where that is switched on."""
     request = MetadataRequest([MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=True)
     return connection.send_for(request, MetadataResponse, 12)
 
 
 def create_topic(
-    connection: Connection, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    connection: BrokerConnection, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
     """Makes a topic that auto-creation would make otherwise."""
     rows: list[CreatableTopicConfig] = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
@@ -76,7 +76,7 @@ def produce_request(topic: str, batches: Mapping[int, Records | None], acks: int
 
 
 def produce(
-    connection: Connection, topic: str, batches: Mapping[int, Records | None], version: int = PRODUCE_BY_NAME
+    connection: BrokerConnection, topic: str, batches: Mapping[int, Records | None], version: int = PRODUCE_BY_NAME
 ) -> dict[int, PartitionProduceResponse]:
     """Produces a batch to each partition; the answers by partition."""
     answer = connection.send_for(produce_request(topic, batches), ProduceResponse, version)
@@ -86,7 +86,7 @@ def produce(
 class IdempotentProducer:
     """Batches of one producer id, sequence numbers by hand."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: BrokerConnection, topic: str) -> None:
         self.connection, self.topic = connection, topic
         answer = connection.send_for(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4)
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -123,7 +123,9 @@ def fetch_request(
     )
 
 
-def fetch(connection: Connection, topic: str, offsets: Mapping[int, int], **limits: int) -> dict[int, PartitionData]:
+def fetch(
+    connection: BrokerConnection, topic: str, offsets: Mapping[int, int], **limits: int
+) -> dict[int, PartitionData]:
     """Fetches from each partition; the answers by partition."""
     answer = connection.send_for(fetch_request(topic, offsets, **limits), FetchResponse, FETCH_BY_NAME)
     assert answer.error_code == 0

@@ -24,7 +24,7 @@ from kafka.admin import NewPartitions as PyNewPartitions
 from kafka.admin import NewTopic as PyNewTopic
 from kafka.errors import TopicAlreadyExistsError
 
-from tests.broker.administrator import Administrator
+from tests.broker.administrator import BROKER, Administrator
 from tests.broker.peers import batch_of, metadata, produce
 from tests.broker_process import BrokerProcess, wait_until
 
@@ -105,6 +105,30 @@ def test_confluent_reads_and_changes_configs(confluent: Any, administrator: Admi
     assert settings["num.partitions"].value == "1"
 
 
+def test_confluent_changes_configs_of_a_broker_while_it_runs(confluent: Any, administrator: Administrator) -> None:
+    name = "0"
+
+    def alter(key: str, value: str | None, operation: admin.AlterConfigOpType) -> None:
+        entry = admin.ConfigEntry(key, value, incremental_operation=operation)
+        resource = admin.ConfigResource(admin.ResourceType.BROKER, name, incremental_configs=[entry])
+        done(confluent.incremental_alter_configs([resource]))
+
+    def described(broker: str) -> dict[str, Any]:
+        found: dict[str, Any] = done(confluent.describe_configs([admin.ConfigResource("broker", broker)]))
+        return found
+
+    alter("log.roll.ms", "77000", admin.AlterConfigOpType.SET)
+    assert (described("0")["log.roll.ms"].value, described("0")["log.roll.ms"].is_read_only) == ("77000", False)
+    assert described(name)["log.roll.ms"].source == 2
+    alter("log.roll.ms", None, admin.AlterConfigOpType.DELETE)
+    assert described("0")["log.roll.ms"].is_default
+    with pytest.raises(confluent_kafka.KafkaException, match="Cannot update these configs dynamically"):
+        alter("num.partitions", "3", admin.AlterConfigOpType.SET)
+    done(confluent.alter_configs([admin.ConfigResource("broker", name, set_config={"log.roll.ms": "88000"})]))
+    assert described("0")["log.roll.ms"].value == "88000"
+    assert administrator.replace(name, {}, BROKER) == (0, None)
+
+
 def test_confluent_deletes_records(confluent: Any, administrator: Administrator, topic: str) -> None:
     administrator.create(topic)
     fill(administrator, topic)
@@ -143,6 +167,28 @@ def test_kafka_python_reads_and_changes_configs(
     described = kafka_python.describe_configs([PyConfigResource(PyConfigResourceType.TOPIC, topic)])
     assert "segment.ms" in str(described)
     kafka_python.describe_configs([PyConfigResource(PyConfigResourceType.BROKER, "0")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (PyConfigResourceType.BROKER, "log.roll.ms", "66000"),
+        (PyConfigResourceType.GROUP, "consumer.session.timeout.ms", "50000"),
+    ],
+)
+def test_kafka_python_reads_changes_and_lists_configs_of_brokers_and_groups(
+    kafka_python: KafkaAdminClient,
+    administrator: Administrator,
+    topic: str,
+    kind: PyConfigResourceType,
+    key: str,
+    value: str,
+) -> None:
+    name = "0" if kind is PyConfigResourceType.BROKER else topic
+    kafka_python.alter_configs([PyConfigResource(kind, name, {key: value})])
+    assert value in str(kafka_python.describe_configs([PyConfigResource(kind, name, {key: None})]))
+    assert name in str(kafka_python.list_config_resources([kind]))
+    assert administrator.replace(name, {}, kind.value) == (0, None)
 
 
 def test_kafka_python_deletes_records_and_describes(

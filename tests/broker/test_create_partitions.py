@@ -46,7 +46,7 @@ def test_a_number_that_is_no_increase_is_refused_in_kafka_s_words(administrator:
     assert partitions_of(administrator, topic) == 3
 
 
-def test_assignments_must_name_one_broker_that_exists_for_each_new_partition(
+def test_assignments_must_name_brokers_that_exist_for_each_new_partition(
     administrator: Administrator, topic: str
 ) -> None:
     administrator.create(topic)

@@ -102,6 +102,8 @@ def test_a_partition_is_described_whole(administrator: Administrator, topic: str
     assert (unknown.name, unknown.error_code) == ("no-such", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert (found.error_code, found.topic_id, found.is_internal) == (0, created.topic_id, False)
     assert found.topic_authorized_operations > 0
+    # Kafka says of a topic that is not there, too, what one may do with it.
+    assert {bad.topic_authorized_operations, unknown.topic_authorized_operations} == {found.topic_authorized_operations}
     (partition,) = found.partitions
     assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, [0], [0])
     assert (partition.eligible_leader_replicas, partition.last_known_elr, partition.offline_replicas) == ([], [], [])

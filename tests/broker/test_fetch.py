@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.records import Record, encode_batch
@@ -51,12 +51,12 @@ def serving(request: pytest.FixtureRequest, broker: BrokerProcess) -> BrokerProc
 
 
 @pytest.fixture
-def connection(serving: BrokerProcess) -> Iterator[Connection]:
+def connection(serving: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(serving) as found:
         yield found
 
 
-def fill(connection: Connection, topic: str, batches: int, partitions: int = 1, size_bytes: int = 1_000) -> int:
+def fill(connection: BrokerConnection, topic: str, batches: int, partitions: int = 1, size_bytes: int = 1_000) -> int:
     """Puts batches of one record into each partition; the size of one of them."""
     create_topic(connection, topic, partitions)
     for number in range(batches):
@@ -68,7 +68,7 @@ def fill(connection: Connection, topic: str, batches: int, partitions: int = 1, 
 # -- positions ----------------------------------------------------------------------------------------------------
 
 
-def test_an_offset_inside_a_batch_brings_that_whole_batch(connection: Connection, topic: str) -> None:
+def test_an_offset_inside_a_batch_brings_that_whole_batch(connection: BrokerConnection, topic: str) -> None:
     metadata(connection, topic)
     produce(connection, topic, {0: batch_of(b"a", b"b", b"c")})
     produce(connection, topic, {0: batch_of(b"d", b"e")})
@@ -78,7 +78,7 @@ def test_an_offset_inside_a_batch_brings_that_whole_batch(connection: Connection
 
 @pytest.mark.parametrize("offset", [-1, -(1 << 63), 4, 1 << 40])
 def test_an_offset_outside_the_log_is_out_of_range_and_answered_at_once(
-    connection: Connection, topic: str, offset: int
+    connection: BrokerConnection, topic: str, offset: int
 ) -> None:
     fill(connection, topic, 3)
     data = fetch(connection, topic, {0: offset}, max_wait_ms=LONG_MS, min_bytes=1)[0]
@@ -86,7 +86,7 @@ def test_an_offset_outside_the_log_is_out_of_range_and_answered_at_once(
 
 
 def test_an_offset_is_not_called_out_of_range_without_a_look_at_the_store(
-    serving: BrokerProcess, connection: Connection, topic: str
+    serving: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     """For a moment two nodes may both lead, and a consumer that read at one goes on at the other."""
     fill(connection, topic, 1)
@@ -98,7 +98,7 @@ def test_an_offset_is_not_called_out_of_range_without_a_look_at_the_store(
     assert (data.error_code, data.high_watermark) == (0, 3)
 
 
-def test_what_is_not_there_gets_its_own_error_beside_what_is(connection: Connection, topic: str) -> None:
+def test_what_is_not_there_gets_its_own_error_beside_what_is(connection: BrokerConnection, topic: str) -> None:
     fill(connection, topic, 1)
     found = fetch(connection, topic, {0: 0, 5: 0, -1: 0})
     assert {index: data.error_code for index, data in found.items()} == {0: 0, 5: 3, -1: 3}
@@ -107,7 +107,7 @@ def test_what_is_not_there_gets_its_own_error_beside_what_is(connection: Connect
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_reads(connection: Connection, topic: str, version: int) -> None:
+def test_every_version_reads(connection: BrokerConnection, topic: str, version: int) -> None:
     fill(connection, topic, 3)
     request = fetch_request(topic, {0: 1})
     if version >= 13:
@@ -118,14 +118,14 @@ def test_every_version_reads(connection: Connection, topic: str, version: int) -
     assert [record.offset for record in records_of(data)] == [1, 2]
 
 
-def test_an_unknown_topic_id_is_named_so(connection: Connection) -> None:
+def test_an_unknown_topic_id_is_named_so(connection: BrokerConnection) -> None:
     request = fetch_request("", {0: 0})
     request.topics[0].topic_id = bytes(range(16))
     (answer,) = connection.send_for(request, FetchResponse, 13).responses
     assert answer.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_leader_epoch_from_the_future_is_refused(connection: Connection, topic: str) -> None:
+def test_a_leader_epoch_from_the_future_is_refused(connection: BrokerConnection, topic: str) -> None:
     fill(connection, topic, 1)
     request = fetch_request(topic, {0: 0})
     for epoch, code in ((-1, 0), (0, 0), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
@@ -137,7 +137,7 @@ def test_a_leader_epoch_from_the_future_is_refused(connection: Connection, topic
 # -- limits -------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_gets_whole_batches_up_to_its_limit(connection: Connection, topic: str) -> None:
+def test_a_partition_gets_whole_batches_up_to_its_limit(connection: BrokerConnection, topic: str) -> None:
     size = fill(connection, topic, 10)
     for limit, expected in ((3 * size, 3), (3 * size + size // 2, 3), (4 * size - 1, 3), (20 * size, 10)):
         assert len(records_of(fetch(connection, topic, {0: 0}, partition_max_bytes=limit)[0])) == expected
@@ -145,7 +145,7 @@ def test_a_partition_gets_whole_batches_up_to_its_limit(connection: Connection, 
 
 @pytest.mark.parametrize("limit", [0, 1, 500])
 def test_the_first_batch_comes_although_it_is_larger_than_any_limit(
-    connection: Connection, topic: str, limit: int
+    connection: BrokerConnection, topic: str, limit: int
 ) -> None:
     size = fill(connection, topic, 3, partitions=2)
     found = fetch(connection, topic, {0: 1, 1: 1}, max_bytes=limit, partition_max_bytes=limit)
@@ -155,7 +155,7 @@ def test_the_first_batch_comes_although_it_is_larger_than_any_limit(
     assert (size_of(found[0]), size_of(found[1])) == (0, size)
 
 
-def test_the_limit_of_the_request_holds_over_all_partitions(connection: Connection, topic: str) -> None:
+def test_the_limit_of_the_request_holds_over_all_partitions(connection: BrokerConnection, topic: str) -> None:
     size = fill(connection, topic, 5, partitions=4)
     found = fetch(connection, topic, dict.fromkeys(range(4), 0), max_bytes=7 * size)
     assert sum(size_of(data) for data in found.values()) <= 7 * size
@@ -163,7 +163,7 @@ def test_the_limit_of_the_request_holds_over_all_partitions(connection: Connecti
     assert len(found) == 4
 
 
-def test_the_brokers_own_limit_holds_whatever_the_client_asks(connection: Connection, topic: str) -> None:
+def test_the_brokers_own_limit_holds_whatever_the_client_asks(connection: BrokerConnection, topic: str) -> None:
     create_topic(connection, topic, partitions=2)
     for _ in range(33):
         produce(connection, topic, {0: batch_of(bytes(1_000_000)), 1: batch_of(bytes(1_000_000))})
@@ -175,7 +175,7 @@ def test_the_brokers_own_limit_holds_whatever_the_client_asks(connection: Connec
 # -- waiting ------------------------------------------------------------------------------------------------------
 
 
-def test_a_fetch_at_the_end_waits_and_then_comes_back_empty(connection: Connection, topic: str) -> None:
+def test_a_fetch_at_the_end_waits_and_then_comes_back_empty(connection: BrokerConnection, topic: str) -> None:
     fill(connection, topic, 1)
     began = time.monotonic()
     data = fetch(connection, topic, {0: 1}, max_wait_ms=200, min_bytes=1)[0]
@@ -183,12 +183,14 @@ def test_a_fetch_at_the_end_waits_and_then_comes_back_empty(connection: Connecti
     assert (data.error_code, values_of(data), data.high_watermark) == (0, [], 1)
 
 
-def test_without_a_minimum_nothing_is_waited_for(connection: Connection, topic: str) -> None:
+def test_without_a_minimum_nothing_is_waited_for(connection: BrokerConnection, topic: str) -> None:
     fill(connection, topic, 1)
     assert values_of(fetch(connection, topic, {0: 1}, max_wait_ms=LONG_MS, min_bytes=0)[0]) == []
 
 
-def test_a_waiting_fetch_is_woken_by_a_produce(serving: BrokerProcess, connection: Connection, topic: str) -> None:
+def test_a_waiting_fetch_is_woken_by_a_produce(
+    serving: BrokerProcess, connection: BrokerConnection, topic: str
+) -> None:
     fill(connection, topic, 1, partitions=3)
     connection.ask(fetch_request(topic, {0: 1, 1: 1, 2: 1}, max_wait_ms=LONG_MS, min_bytes=1), 12)
     with connect(serving) as other:
@@ -199,7 +201,7 @@ def test_a_waiting_fetch_is_woken_by_a_produce(serving: BrokerProcess, connectio
     assert found == {0: [], 1: [], 2: [b"news"]}
 
 
-def test_a_minimum_of_bytes_is_waited_for(serving: BrokerProcess, connection: Connection, topic: str) -> None:
+def test_a_minimum_of_bytes_is_waited_for(serving: BrokerProcess, connection: BrokerConnection, topic: str) -> None:
     size = fill(connection, topic, 1)
     connection.ask(fetch_request(topic, {0: 1}, max_wait_ms=LONG_MS, min_bytes=3 * size), 12)
     with connect(serving) as other:
@@ -225,7 +227,7 @@ def test_many_waiting_fetches_are_all_woken(serving: BrokerProcess, topic: str) 
 
 
 def test_a_reader_at_the_end_misses_nothing_of_a_busy_partition(
-    serving: BrokerProcess, connection: Connection, topic: str
+    serving: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     metadata(connection, topic)
     expected = [b"%d" % number for number in range(500)]
@@ -245,7 +247,7 @@ def test_a_reader_at_the_end_misses_nothing_of_a_busy_partition(
 
 
 def test_a_record_that_arrives_while_other_partitions_are_read_wakes_the_fetch(
-    serving: BrokerProcess, connection: Connection, topic: str
+    serving: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     """Reading the large one takes a while; what comes to the small one meanwhile must not be slept over."""
     create_topic(connection, topic, partitions=2)
@@ -261,7 +263,7 @@ def test_a_record_that_arrives_while_other_partitions_are_read_wakes_the_fetch(
 
 
 def test_a_request_of_many_partitions_reads_no_more_than_it_may_return(
-    serving: BrokerProcess, connection: Connection, topic: str
+    serving: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     """Little is wanted of each of them, and each would take a whole entry to be read."""
     create_topic(connection, topic)

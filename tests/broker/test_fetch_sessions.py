@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.broker.peers import batch_of, connect, create_topic, produce, values_of
@@ -20,7 +20,7 @@ NEW, CLOSE = 0, -1
 class SessionClient:
     """Keeps id and epoch of a session, as a consumer does."""
 
-    def __init__(self, connection: Connection, topic: str, version: int = 12) -> None:
+    def __init__(self, connection: BrokerConnection, topic: str, version: int = 12) -> None:
         self.connection, self.topic, self.version = connection, topic, version
         self.id, self.epoch = 0, NEW
 
@@ -53,13 +53,13 @@ class SessionClient:
 
 
 @pytest.fixture
-def connection(broker: BrokerProcess) -> Iterator[Connection]:
+def connection(broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(broker) as found:
         yield found
 
 
 @pytest.fixture
-def session(connection: Connection, topic: str) -> SessionClient:
+def session(connection: BrokerConnection, topic: str) -> SessionClient:
     """A session over three empty partitions."""
     create_topic(connection, topic, partitions=3)
     client = SessionClient(connection, topic)

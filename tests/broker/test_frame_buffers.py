@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
 from unittest.mock import Mock
 
-from headrace.broker.connection import Connection
-from headrace.broker.frame_buffers import SIZE_BYTES, FrameBuffers
+from headrace.broker.network.connection import Connection
+from headrace.broker.network.frame_buffers import SIZE_BYTES, FrameBuffers
+from headrace.broker.network.server import Server
 from headrace.broker.options import BrokerOptions
-from headrace.broker.server import Server
-
-if TYPE_CHECKING:
-    from headrace.broker.broker import Broker
+from headrace.clock import Clock
 
 
 def frame_of(buffers: FrameBuffers, size_bytes: int = 100_000) -> memoryview:
@@ -63,11 +59,16 @@ def test_only_sizes_that_are_usual_for_large_requests_have_one() -> None:
 
 
 async def test_a_large_request_that_cannot_be_read_gives_its_buffer_back() -> None:
-    broker = cast("Broker", SimpleNamespace(options=BrokerOptions()))
+    broker = Mock(options=BrokerOptions())
+    broker.store.organisations = {"default": None}
+    broker.store.clock = Clock()
+    broker.authorizer.rights_of.return_value = None
+    broker.quotas.is_any = False
+    broker.store.tenants.limits.return_value.connections = None
     server = Server(broker)
     spoilt = struct.pack(">ihhih", 100_000, 0, 9, 1, -7).ljust(100_004, b"\0")  # a client id of -7 bytes
     for _ in range(40):
-        connection = Connection(server)
+        connection = Connection(server, server.anonymous)
         connection.connection_made(Mock(spec=asyncio.Transport))
         for part in (spoilt[:1_000], spoilt[1_000:]):
             connection.get_buffer(-1)[: len(part)] = part

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from headrace.wire.messages.leave_group import MemberIdentity
 from tests.broker import members
@@ -49,12 +49,12 @@ def other(groups_broker: BrokerProcess, group: str) -> Iterator[Member]:
 
 
 @pytest.fixture
-def observer(groups_broker: BrokerProcess) -> Iterator[Connection]:
+def observer(groups_broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(groups_broker) as connection:
         yield connection
 
 
-def wait_for_state(observer: Connection, group: str, state: str) -> None:
+def wait_for_state(observer: BrokerConnection, group: str, state: str) -> None:
     wait_until(lambda: members.state_of(observer, group) == state, f"the group did not become {state}")
 
 
@@ -78,6 +78,33 @@ class TestJoin:
         if answer.error_code:
             assert answer.protocol_name == (None if version >= 7 else "")
 
+    def test_a_member_id_that_is_handed_out_stores_no_group(self, groups_broker: BrokerProcess, group: str) -> None:
+        with RedisView.of(groups_broker) as redis:
+            for number in range(50):
+                with Member(groups_broker, f"{group}-{number}") as stranger:
+                    stranger.ask_join()
+                    assert stranger.joined().error_code == MEMBER_ID_REQUIRED
+            assert redis.keys(f"*{group}*") == []
+            assert not [name for name in redis.members("headrace:default:groups") if name.startswith(group)]
+            assert not [slug for slug in redis.hash_fields("headrace:default:group-slugs") if slug.startswith(group)]
+
+    def test_a_handed_out_member_id_outlives_a_lost_connection_to_the_store(
+        self, groups_broker: BrokerProcess, member: Member
+    ) -> None:
+        member.ask_join()
+        assert member.joined().error_code == MEMBER_ID_REQUIRED
+        with RedisView.of(groups_broker) as redis:
+            redis.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        handed_out, codes = member.id, []
+
+        def is_in() -> bool:
+            codes.append(member.join().error_code)
+            return codes[-1] == NONE
+
+        wait_until(is_in, "it was not let in")
+        assert set(codes) <= {NONE, COORDINATOR_NOT_AVAILABLE}
+        assert member.id == handed_out
+
     @pytest.mark.parametrize("version", range(5, 10))
     def test_a_static_member_needs_no_id_first(self, groups_broker: BrokerProcess, group: str, version: int) -> None:
         with Member(groups_broker, group, instance_id="till-1") as static:
@@ -94,7 +121,7 @@ class TestJoin:
 
     @pytest.mark.parametrize("version", JOIN_VERSIONS)
     def test_a_session_timeout_outside_the_bounds_is_refused_before_the_group_is_looked_at(
-        self, member: Member, observer: Connection, version: int
+        self, member: Member, observer: BrokerConnection, version: int
     ) -> None:
         member.id = "nobody"
         for session_ms in (499, 30 * 60_000 + 1):
@@ -128,7 +155,7 @@ class TestJoin:
         assert answer.protocol_name == other.joined().protocol_name == "range"
         assert {row.metadata for row in answer.members} == {b"r1", b"r2"}
 
-    def test_any_protocol_type_is_carried(self, member: Member, observer: Connection) -> None:
+    def test_any_protocol_type_is_carried(self, member: Member, observer: BrokerConnection) -> None:
         member.protocol_type, member.protocols = "connect", {"sessioned": b"\x00\xff"}
         assert member.join().protocol_type == "connect"
         member.ask_sync({member.id: b"task"}, protocol_type="connect", protocol_name="sessioned")
@@ -225,7 +252,7 @@ class TestHeartbeat:
         assert other.heartbeat() == UNKNOWN_MEMBER_ID
 
     def test_the_late_commit_of_a_member_whose_session_ended_is_refused(
-        self, member: Member, observer: Connection, topic: str
+        self, member: Member, observer: BrokerConnection, topic: str
     ) -> None:
         metadata(member.connection, topic)
         member.join(session_ms=500)
@@ -238,7 +265,9 @@ class TestHeartbeat:
 
 class TestLeave:
     @pytest.mark.parametrize("version", LEAVE_VERSIONS)
-    def test_one_member_leaves_and_the_group_is_empty(self, member: Member, observer: Connection, version: int) -> None:
+    def test_one_member_leaves_and_the_group_is_empty(
+        self, member: Member, observer: BrokerConnection, version: int
+    ) -> None:
         member.form()
         answer = member.leave(version)
         assert answer.error_code == NONE
@@ -256,7 +285,7 @@ class TestLeave:
 
     @pytest.mark.parametrize("version", range(3, 6))
     def test_several_leave_at_once_static_ones_by_their_name(
-        self, groups_broker: BrokerProcess, member: Member, observer: Connection, version: int
+        self, groups_broker: BrokerProcess, member: Member, observer: BrokerConnection, version: int
     ) -> None:
         with Member(groups_broker, member.group, instance_id="till-1") as static:
             form(member, static)
@@ -322,7 +351,7 @@ class TestStaticMembers:
 
 class TestParkedRequests:
     def test_a_member_that_went_away_while_its_join_was_held_back_does_not_hold_up_the_others_for_ever(
-        self, groups_broker: BrokerProcess, member: Member, observer: Connection
+        self, groups_broker: BrokerProcess, member: Member, observer: BrokerConnection
     ) -> None:
         member.form()
         with Member(groups_broker, member.group) as gone:
@@ -344,7 +373,7 @@ class TestParkedRequests:
             member.ask_join()
             wait_for_state(observer, group, "PreparingRebalance")
             assert broker.stop() == 0
-            assert "requests under way were cut" not in broker.log
+            assert "requests in flight were cut off" not in broker.log
 
 
 class TestWhileAGroupIsStored:
@@ -398,7 +427,7 @@ class TestWhileAGroupIsStored:
 class TestFindCoordinator:
     @pytest.mark.parametrize("version", range(7))
     def test_one_key_and_since_version_4_many(
-        self, groups_broker: BrokerProcess, observer: Connection, version: int
+        self, groups_broker: BrokerProcess, observer: BrokerConnection, version: int
     ) -> None:
         request = FindCoordinatorRequest(key="a", coordinator_keys=["a", "b"])
         answer = observer.send_for(request, FindCoordinatorResponse, version)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from tests.broker import members
 from tests.broker.members import NONE, Member, commit, committed_offset
 from tests.broker.peers import batch_of, connect, metadata, produce
@@ -21,7 +21,7 @@ RECORDS_A_BATCH = 10
 
 
 @pytest.fixture
-def connection(groups_broker: BrokerProcess) -> Iterator[Connection]:
+def connection(groups_broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(groups_broker) as found:
         yield found
 
@@ -33,7 +33,7 @@ def redis(groups_broker: BrokerProcess) -> Iterator[RedisView]:
 
 
 @pytest.fixture
-def stream(connection: Connection, redis: RedisView, topic: str) -> str:
+def stream(connection: BrokerConnection, redis: RedisView, topic: str) -> str:
     """The stream of a topic's partition 0 with three entries: offsets 0 to 9, 10 to 19, 20 to 29."""
     metadata(connection, topic)
     for _ in range(3):
@@ -54,7 +54,7 @@ def wait_for_mirror(redis: RedisView, stream: str, group: str, position: str, la
 
 
 def test_it_comes_with_the_first_commit_and_not_before(
-    groups_broker: BrokerProcess, connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    groups_broker: BrokerProcess, connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     with Member(groups_broker, group) as member:
         member.form()
@@ -75,14 +75,21 @@ def test_it_comes_with_the_first_commit_and_not_before(
     ],
 )
 def test_its_position_is_the_last_entry_wholly_below_the_commit(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str, offset: int, position: str, lag: int
+    connection: BrokerConnection,
+    redis: RedisView,
+    stream: str,
+    topic: str,
+    group: str,
+    offset: int,
+    position: str,
+    lag: int,
 ) -> None:
     commit(connection, group, topic, {0: offset})
     wait_for_mirror(redis, stream, group, position, lag)
 
 
 def test_it_moves_with_each_commit_back_as_well(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     for offset, position, lag in ((10, "0-1", 2), (30, "20-1", 0), (20, "10-1", 1)):
         commit(connection, group, topic, {0: offset})
@@ -90,7 +97,7 @@ def test_it_moves_with_each_commit_back_as_well(
 
 
 def test_lag_counts_entries_that_come_later(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     commit(connection, group, topic, {0: 30})
     wait_for_mirror(redis, stream, group, "20-1", lag=0)
@@ -99,7 +106,7 @@ def test_lag_counts_entries_that_come_later(
 
 
 def test_one_that_is_there_already_is_used(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     redis.call("XGROUP", "CREATE", stream, f"kafka:{group}", "$")
     redis.call("XGROUP", "CREATE", stream, group, "0")
@@ -108,7 +115,9 @@ def test_one_that_is_there_already_is_used(
     assert redis.groups_of(stream)[group]["last-delivered-id"] == "0-0", "a group of Redis code is left alone"
 
 
-def test_losing_it_loses_nothing(connection: Connection, redis: RedisView, stream: str, topic: str, group: str) -> None:
+def test_losing_it_loses_nothing(
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
+) -> None:
     commit(connection, group, topic, {0: 10})
     wait_for_mirror(redis, stream, group, "0-1", lag=2)
     redis.call("XGROUP", "DESTROY", stream, f"kafka:{group}")
@@ -118,7 +127,7 @@ def test_losing_it_loses_nothing(connection: Connection, redis: RedisView, strea
 
 
 def test_it_is_destroyed_with_the_group(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     commit(connection, group, topic, {0: 10})
     commit(connection, f"{group}-2", topic, {0: 10})
@@ -128,7 +137,7 @@ def test_it_is_destroyed_with_the_group(
 
 
 def test_it_is_destroyed_with_the_offset(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     commit(connection, group, topic, {0: 10})
     wait_for_mirror(redis, stream, group, "0-1", lag=2)
@@ -137,7 +146,7 @@ def test_it_is_destroyed_with_the_offset(
 
 
 def test_a_group_that_is_deleted_right_after_its_commit_leaves_no_mirror(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     for number in range(20):
         commit(connection, f"{group}-{number}", topic, {0: 10})
@@ -147,7 +156,7 @@ def test_a_group_that_is_deleted_right_after_its_commit_leaves_no_mirror(
 
 
 def test_no_stream_comes_into_being_for_it(
-    connection: Connection, redis: RedisView, stream: str, topic: str, group: str
+    connection: BrokerConnection, redis: RedisView, stream: str, topic: str, group: str
 ) -> None:
     redis.call("UNLINK", stream)
     commit(connection, group, topic, {0: 10})

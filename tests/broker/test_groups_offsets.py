@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.broker import members
 from tests.broker.members import (
@@ -32,7 +32,7 @@ NO_SUCH_PARTITION = (-1, -1, "", UNKNOWN_TOPIC_OR_PARTITION)
 
 
 @pytest.fixture
-def connection(groups_broker: BrokerProcess) -> Iterator[Connection]:
+def connection(groups_broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(groups_broker) as found:
         yield found
 
@@ -44,7 +44,7 @@ def member(groups_broker: BrokerProcess, group: str) -> Iterator[Member]:
 
 
 @pytest.fixture
-def topic_id(connection: Connection, topic: str) -> bytes:
+def topic_id(connection: BrokerConnection, topic: str) -> bytes:
     """Makes the topic; its id."""
     return metadata(connection, topic).topics[0].topic_id
 
@@ -52,7 +52,7 @@ def topic_id(connection: Connection, topic: str) -> bytes:
 class TestCommitAndFetch:
     @pytest.mark.parametrize("version", COMMIT_VERSIONS)
     def test_what_is_committed_comes_back(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         named = topic_id if version >= 10 else topic
         done = commit(connection, group, named, {0: 7, 3: 1 << 40}, version, metadata="är", epoch=2)
@@ -68,7 +68,7 @@ class TestCommitAndFetch:
 
     @pytest.mark.parametrize("version", FETCH_VERSIONS)
     def test_every_version_of_fetch_reads_it(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         commit(connection, group, topic, {2: 7}, metadata="note", epoch=1)
         named = topic_id if version >= 10 else topic
@@ -78,7 +78,7 @@ class TestCommitAndFetch:
 
     @pytest.mark.parametrize("version", range(2, 11))
     def test_no_topics_means_all_that_is_committed(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         commit(connection, group, topic, {0: 1, 2: 3})
         _, rows = fetch_offsets(connection, group, None, version)
@@ -87,7 +87,7 @@ class TestCommitAndFetch:
 
     @pytest.mark.parametrize("version", range(8, 11))
     def test_many_groups_in_one_request(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         commit(connection, group, topic, {0: 5})
         named = topic_id if version >= 10 else topic
@@ -101,29 +101,29 @@ class TestCommitAndFetch:
 
     @pytest.mark.parametrize("version", FETCH_VERSIONS)
     def test_a_group_that_does_not_exist_has_no_offsets_and_no_error(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         named = topic_id if version >= 10 else topic
         assert fetch_offsets(connection, group, {named: [0]}, version) == (NONE, {(named, 0): NOTHING})
         assert group not in members.list_groups(connection)
 
     @pytest.mark.parametrize("version", FETCH_VERSIONS)
-    def test_a_partition_that_does_not_exist_is_an_error(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+    def test_a_partition_that_a_topic_does_not_have_is_an_error_and_a_deleted_topic_is_none(
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         named, unknown = (topic_id, b"?" * 16) if version >= 10 else (topic, f"not-{topic}")
         _, rows = fetch_offsets(connection, group, {named: [4], unknown: [0]}, version)
-        missing = UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN_TOPIC_OR_PARTITION
-        assert rows == {(named, 4): NO_SUCH_PARTITION, (unknown, 0): (-1, -1, "", missing)}
+        unknown_topic = (-1, -1, "", UNKNOWN_TOPIC_ID if version >= 10 else NONE)
+        assert rows == {(named, 4): NO_SUCH_PARTITION, (unknown, 0): unknown_topic}
 
     def test_a_group_without_an_id_may_commit_and_fetch(
-        self, connection: Connection, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, topic: str, topic_id: bytes
     ) -> None:
         assert commit(connection, "", topic, {0: 3}) == {0: NONE}
         assert committed_offset(connection, "", topic) == 3
 
     def test_commits_of_a_deleted_topic_are_not_those_of_the_next_one(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes
     ) -> None:
         commit(connection, group, topic, {0: 3})
         connection.send_for(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000), DeleteTopicsResponse, 5)
@@ -135,7 +135,7 @@ class TestCommitAndFetch:
 class TestRefusedCommits:
     @pytest.mark.parametrize("version", COMMIT_VERSIONS)
     def test_a_bad_partition_does_not_stop_the_others(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         named = topic_id if version >= 10 else topic
         done = commit(connection, group, named, {0: 1, 4: 1, -1: 1}, version)
@@ -144,7 +144,7 @@ class TestRefusedCommits:
 
     @pytest.mark.parametrize("version", COMMIT_VERSIONS)
     def test_a_topic_that_does_not_exist_makes_no_group(
-        self, connection: Connection, group: str, topic: str, version: int
+        self, connection: BrokerConnection, group: str, topic: str, version: int
     ) -> None:
         named = b"?" * 16 if version >= 10 else topic
         missing = UNKNOWN_TOPIC_ID if version >= 10 else UNKNOWN_TOPIC_OR_PARTITION
@@ -152,7 +152,7 @@ class TestRefusedCommits:
         assert group not in members.list_groups(connection)
 
     def test_metadata_over_4096_bytes_is_refused_and_may_be_absent(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes
     ) -> None:
         assert commit(connection, group, topic, {0: 1}, metadata="x" * 4097) == {0: members.METADATA_TOO_LARGE}
         assert commit(connection, group, topic, {0: 1}, metadata="x" * 4096) == {0: NONE}
@@ -162,7 +162,7 @@ class TestRefusedCommits:
 
     @pytest.mark.parametrize("version", COMMIT_VERSIONS)
     def test_a_generation_of_a_group_that_does_not_exist(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes, version: int
     ) -> None:
         named = topic_id if version >= 10 else topic
         done = commit(connection, group, named, {0: 1}, version, member_id="somebody", generation=1)
@@ -170,7 +170,7 @@ class TestRefusedCommits:
 
     @pytest.mark.parametrize("version", range(2, 10))
     def test_only_members_of_this_generation_may_commit(
-        self, connection: Connection, member: Member, topic: str, topic_id: bytes, version: int
+        self, connection: BrokerConnection, member: Member, topic: str, topic_id: bytes, version: int
     ) -> None:
         member.form()
         assert member.commit(topic, {0: 1}, version) == {0: NONE}
@@ -182,7 +182,7 @@ class TestRefusedCommits:
         assert committed_offset(connection, member.group, topic) == 1
 
     def test_while_members_join_again_commits_count_and_while_they_wait_for_the_assignment_they_do_not(
-        self, groups_broker: BrokerProcess, connection: Connection, member: Member, topic: str, topic_id: bytes
+        self, groups_broker: BrokerProcess, connection: BrokerConnection, member: Member, topic: str, topic_id: bytes
     ) -> None:
         with Member(groups_broker, member.group) as other:
             form(member, other)
@@ -216,18 +216,18 @@ class TestRefusedCommits:
 
 class TestOffsetDelete:
     def test_offsets_of_an_empty_group_go(
-        self, connection: Connection, group: str, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes
     ) -> None:
         commit(connection, group, topic, {0: 1, 1: 2})
         deleted = members.delete_offsets(connection, group, topic, 0, 2, 9)
         assert deleted == (NONE, {0: NONE, 2: NONE, 9: UNKNOWN_TOPIC_OR_PARTITION})
         assert fetch_offsets(connection, group, None)[1] == {(topic, 1): (2, -1, "", NONE)}
 
-    def test_a_group_that_does_not_exist(self, connection: Connection, group: str, topic: str) -> None:
+    def test_a_group_that_does_not_exist(self, connection: BrokerConnection, group: str, topic: str) -> None:
         assert members.delete_offsets(connection, group, topic, 0) == (members.GROUP_ID_NOT_FOUND, {})
 
     def test_topics_that_are_read_keep_theirs(
-        self, connection: Connection, member: Member, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, member: Member, topic: str, topic_id: bytes
     ) -> None:
         member.protocols = {"range": members.subscription(topic)}
         member.form()
@@ -236,7 +236,7 @@ class TestOffsetDelete:
         assert committed_offset(connection, member.group, topic) == 1
 
     def test_a_group_of_another_type_keeps_all(
-        self, connection: Connection, member: Member, topic: str, topic_id: bytes
+        self, connection: BrokerConnection, member: Member, topic: str, topic_id: bytes
     ) -> None:
         member.protocol_type = "connect"
         member.join()
@@ -245,7 +245,7 @@ class TestOffsetDelete:
 
 class TestRebalanceKeepsOffsets:
     def test_the_next_generation_reads_on_where_the_last_one_committed(
-        self, groups_broker: BrokerProcess, connection: Connection, member: Member, topic: str, topic_id: bytes
+        self, groups_broker: BrokerProcess, connection: BrokerConnection, member: Member, topic: str, topic_id: bytes
     ) -> None:
         with Member(groups_broker, member.group) as other:
             form(member, other)

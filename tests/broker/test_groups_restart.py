@@ -11,7 +11,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import BrokerUnreachable
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.broker import members
@@ -33,7 +33,7 @@ from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 
 AT_ONCE = {"group_initial_rebalance_delay_ms": 0, "group_min_session_timeout_ms": 500}
-QUICK_LEASE = {"node_lease_ms": 1_000, "store_timeout_ms": 300}
+QUICK_LEASE = {"node_lease_ms": 1_000}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def wait_for_heartbeat(member: Member, error: int) -> None:
     wait_until(partial(heartbeat_gives, member, error), f"the heartbeat never gave {error}")
 
 
-def identity(connection: Connection, group: str) -> list[str | None]:
+def identity(connection: BrokerConnection, group: str) -> list[str | None]:
     return [config.value for config in Administrator(connection).describe(group, resource_type=GROUP).configs]
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from tests.broker import members
 from tests.broker.administrator import Administrator, new_topic
 from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, Member, commit, fetch_offsets
@@ -55,13 +55,13 @@ def test_200_members_form_a_group_and_form_it_again_when_one_leaves(start_broker
 
 
 @pytest.fixture
-def connection(groups_broker: BrokerProcess) -> Iterator[Connection]:
+def connection(groups_broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(groups_broker) as found:
         yield found
 
 
 def test_with_1000_groups_and_1000_partitions_a_commit_and_a_fetch_cost_what_they_cost_with_one(
-    groups_broker: BrokerProcess, connection: Connection, group: str, topic: str
+    groups_broker: BrokerProcess, connection: BrokerConnection, group: str, topic: str
 ) -> None:
     partitions = range(1_000)
     assert Administrator(connection).create(new_topic(topic, len(partitions))).error_code == NONE

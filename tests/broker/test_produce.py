@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import BrokerUnreachable
 from headrace.wire.batch import crc_of
 from headrace.wire.compression import Compression
@@ -40,7 +40,7 @@ COMPRESSIONS: tuple[Compression, ...] = ("none", "gzip", "snappy", "lz4", "zstd"
 
 
 @pytest.fixture
-def connection(broker: BrokerProcess) -> Iterator[Connection]:
+def connection(broker: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(broker) as found:
         yield found
 
@@ -86,7 +86,7 @@ BAD_BATCHES: dict[str, tuple[bytes | None, ErrorCode]] = {
 @pytest.mark.usefixtures("bystander")
 @pytest.mark.parametrize("what", BAD_BATCHES)
 def test_a_bad_batch_is_refused_and_the_partition_beside_it_is_served(
-    connection: Connection, topic: str, what: str
+    connection: BrokerConnection, topic: str, what: str
 ) -> None:
     bad, code = BAD_BATCHES[what]
     create_topic(connection, topic, partitions=2)
@@ -100,7 +100,7 @@ def test_a_bad_batch_is_refused_and_the_partition_beside_it_is_served(
     assert values_of(found[1]) == [b"good"]
 
 
-def test_partitions_and_topics_that_are_not_there_get_their_own_error(connection: Connection, topic: str) -> None:
+def test_partitions_and_topics_that_are_not_there_get_their_own_error(connection: BrokerConnection, topic: str) -> None:
     metadata(connection, topic)
     answers = produce(connection, topic, {0: GOOD, 1: GOOD, -1: GOOD})
     assert {index: answer.error_code for index, answer in answers.items()} == {0: 0, 1: 3, -1: 3}
@@ -108,7 +108,7 @@ def test_partitions_and_topics_that_are_not_there_get_their_own_error(connection
     assert answers[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_several_topics_in_one_request_by_name_and_by_id(connection: Connection, topic: str) -> None:
+def test_several_topics_in_one_request_by_name_and_by_id(connection: BrokerConnection, topic: str) -> None:
     names = [f"{topic}-{letter}" for letter in "abc"]
     found = metadata(connection, *names)
     by_name = [produce_request(name, {0: batch_of(name.encode())}).topic_data[0] for name in names]
@@ -123,7 +123,7 @@ def test_several_topics_in_one_request_by_name_and_by_id(connection: Connection,
         assert values_of(fetch(connection, name, {0: 0})[0]) == [name.encode()] * 2
 
 
-def test_an_unknown_topic_id_is_refused(connection: Connection) -> None:
+def test_an_unknown_topic_id_is_refused(connection: BrokerConnection) -> None:
     unknown = produce_request("", {0: GOOD})
     unknown.topic_data[0].topic_id = bytes(range(16))
     answer = connection.send_for(unknown, ProduceResponse, 13)
@@ -131,22 +131,14 @@ def test_an_unknown_topic_id_is_refused(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-def test_acks_that_do_not_exist_are_refused(connection: Connection, topic: str, acks: int) -> None:
+def test_acks_that_do_not_exist_are_refused(connection: BrokerConnection, topic: str, acks: int) -> None:
     metadata(connection, topic)
     answer = connection.send_for(produce_request(topic, {0: GOOD}, acks), ProduceResponse, 12)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_a_transactional_produce_is_refused_for_good(connection: Connection, topic: str) -> None:
-    metadata(connection, topic)
-    request = produce_request(topic, {0: GOOD})
-    request.transactional_id = "mover"
-    answer = connection.send_for(request, ProduceResponse, 12)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 def test_without_acks_nothing_is_answered_and_an_error_closes_the_connection(
-    connection: Connection, topic: str
+    connection: BrokerConnection, topic: str
 ) -> None:
     metadata(connection, topic)
     connection.tell(produce_request(topic, {0: GOOD}, acks=0), 12)
@@ -158,7 +150,7 @@ def test_without_acks_nothing_is_answered_and_an_error_closes_the_connection(
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_each_compression_comes_back_byte_for_byte(
-    connection: Connection, topic: str, compression: Compression
+    connection: BrokerConnection, topic: str, compression: Compression
 ) -> None:
     metadata(connection, topic)
     batch = encode_batch(
@@ -171,7 +163,7 @@ def test_each_compression_comes_back_byte_for_byte(
     assert bytes(data.records)[16:] == batch[16:]
 
 
-def test_zstd_below_version_7_is_refused(connection: Connection, topic: str) -> None:
+def test_zstd_below_version_7_is_refused(connection: BrokerConnection, topic: str) -> None:
     metadata(connection, topic)
     batch = encode_batch([Record(0, 1_700_000_000_000, None, b"value")], compression="zstd")
     assert produce(connection, topic, {0: batch}, version=6)[0].error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -179,13 +171,13 @@ def test_zstd_below_version_7_is_refused(connection: Connection, topic: str) -> 
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_every_version_by_name_appends(connection: Connection, topic: str, version: int) -> None:
+def test_every_version_by_name_appends(connection: BrokerConnection, topic: str, version: int) -> None:
     metadata(connection, topic)
     answer = produce(connection, topic, {0: GOOD}, version)[0]
     assert (answer.error_code, answer.base_offset) == (0, 0)
 
 
-def test_log_append_time_is_the_brokers_and_the_same_for_all(connection: Connection, topic: str) -> None:
+def test_log_append_time_is_the_brokers_and_the_same_for_all(connection: BrokerConnection, topic: str) -> None:
     create_topic(connection, topic, configs={"message.timestamp.type": "LogAppendTime"})
     answer = produce(connection, topic, {0: batch_of(b"a", b"b", timestamp=5)})[0]
     assert answer.log_append_time_ms > 1_700_000_000_000
@@ -193,7 +185,7 @@ def test_log_append_time_is_the_brokers_and_the_same_for_all(connection: Connect
     assert find_time(connection, topic, answer.log_append_time_ms) == (0, answer.log_append_time_ms)
 
 
-def find_time(connection: Connection, topic: str, timestamp: int) -> tuple[int, int]:
+def find_time(connection: BrokerConnection, topic: str, timestamp: int) -> tuple[int, int]:
     """ListOffsets: offset and timestamp."""
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=timestamp)])
     answer = connection.send_for(ListOffsetsRequest(topics=[asked]), ListOffsetsResponse, 7)
@@ -202,7 +194,9 @@ def find_time(connection: Connection, topic: str, timestamp: int) -> tuple[int, 
     return found.offset, found.timestamp
 
 
-def test_a_batch_whose_records_are_nonsense_harms_its_own_readers_alone(connection: Connection, topic: str) -> None:
+def test_a_batch_whose_records_are_nonsense_harms_its_own_readers_alone(
+    connection: BrokerConnection, topic: str
+) -> None:
     """Its CRC is right and its header plausible, so it gets in; looking up a time passes over it all the same."""
     metadata(connection, topic)
     nonsense = bytearray(batch_of(b"nonsense", timestamp=2_000))
@@ -220,7 +214,7 @@ def test_a_batch_whose_records_are_nonsense_harms_its_own_readers_alone(connecti
 
 
 @pytest.fixture
-def producer(connection: Connection, topic: str) -> IdempotentProducer:
+def producer(connection: BrokerConnection, topic: str) -> IdempotentProducer:
     metadata(connection, topic)
     return IdempotentProducer(connection, topic)
 
@@ -267,7 +261,7 @@ def test_pipelined_batches_of_one_connection_are_appended_in_their_order(produce
     assert offsets == list(range(20))
 
 
-def test_producer_ids_are_never_given_twice(connection: Connection, topic: str) -> None:
+def test_producer_ids_are_never_given_twice(connection: BrokerConnection, topic: str) -> None:
     metadata(connection, topic)
     ids = [IdempotentProducer(connection, topic).id for _ in range(500)]
     assert len(set(ids)) == 500

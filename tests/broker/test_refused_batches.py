@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from headrace.broker.refused_batches import RefusedBatches
-from headrace.store.catalogue import Topic
-from headrace.store.identity import kafka_uuid, new_id
-from headrace.store.writer import Appended
+from headrace.broker.produce.refused_batches import RefusedBatches
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.cluster.identity import kafka_uuid, new_id
+from headrace.store.partition.appending import Appended
 from headrace.wire.errors import ErrorCode, KafkaError
 
-TOPIC = Topic("orders", kafka_uuid(new_id()), 2)
+TOPIC = Topic("orders", kafka_uuid(new_id(0)), 2)
 NOT_LEADER = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
 OUT_OF_ORDER = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "")
 

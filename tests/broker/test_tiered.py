@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from headrace.client import Admin, Cluster
-from headrace.client.connection import Connection
-from headrace.lake.upkeep import expire
+from headrace.client.connection import BrokerConnection
+from headrace.lake.upkeep.expiry import expire
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -55,7 +55,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[Br
 
 
 @pytest.fixture
-def connection(serving: BrokerProcess) -> Iterator[Connection]:
+def connection(serving: BrokerProcess) -> Iterator[BrokerConnection]:
     with connect(serving) as found:
         yield found
 
@@ -85,14 +85,14 @@ def reader_stopped(broker: BrokerProcess) -> Iterator[None]:
 
 def _reader(broker: BrokerProcess) -> int:
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
-    (found,) = (pid for pid in children if b"cold_process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (found,) = (pid for pid in children if b"headrace.lake.cold.process" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return int(found)
 
 
 # -- fetching -----------------------------------------------------------------------------------------------------
 
 
-def test_cold_records_are_fetched_like_any(connection: Connection, tiered: TieredTopic) -> None:
+def test_cold_records_are_fetched_like_any(connection: BrokerConnection, tiered: TieredTopic) -> None:
     for offset in (0, 1, HALF - 1, HALF, RECORDS - 1):
         data = fetch(connection, tiered.name, {0: offset}, max_wait_ms=LONG_MS, min_bytes=1)[0]
         assert (data.error_code, data.log_start_offset, data.high_watermark) == (0, 0, RECORDS)
@@ -100,7 +100,7 @@ def test_cold_records_are_fetched_like_any(connection: Connection, tiered: Tiere
         assert [record.value for record in found] == values(offset, found[-1].offset + 1)
 
 
-def test_cold_batches_come_whole_and_within_the_limits(connection: Connection, tiered: TieredTopic) -> None:
+def test_cold_batches_come_whole_and_within_the_limits(connection: BrokerConnection, tiered: TieredTopic) -> None:
     offset = 0
     while offset < HALF:
         data = fetch(connection, tiered.name, {0: offset}, max_wait_ms=LONG_MS, min_bytes=1, partition_max_bytes=2_000)[
@@ -111,7 +111,9 @@ def test_cold_batches_come_whole_and_within_the_limits(connection: Connection, t
     assert records_of(least), "the first batch comes although it is larger than any limit"
 
 
-def test_the_limit_of_the_request_holds_for_cold_and_hot_together(connection: Connection, tiered: TieredTopic) -> None:
+def test_the_limit_of_the_request_holds_for_cold_and_hot_together(
+    connection: BrokerConnection, tiered: TieredTopic
+) -> None:
     wanted = {0: 0, 1: HALF}
     both = fetch(connection, tiered.name, wanted, max_wait_ms=LONG_MS, min_bytes=40_000)
     assert all(size_of(data) for data in both.values())
@@ -121,7 +123,7 @@ def test_the_limit_of_the_request_holds_for_cold_and_hot_together(connection: Co
 
 
 def test_hot_partitions_of_a_fetch_do_not_wait_for_cold_ones(
-    serving: BrokerProcess, connection: Connection, tiered: TieredTopic
+    serving: BrokerProcess, connection: BrokerConnection, tiered: TieredTopic
 ) -> None:
     with reader_stopped(serving):
         found = fetch(connection, tiered.name, {0: 0, 1: HALF}, max_wait_ms=LONG_MS, min_bytes=1)
@@ -132,7 +134,7 @@ def test_hot_partitions_of_a_fetch_do_not_wait_for_cold_ones(
 
 
 def test_a_fetch_that_only_waits_for_cold_records_ends_with_its_own_time(
-    serving: BrokerProcess, connection: Connection, tiered: TieredTopic
+    serving: BrokerProcess, connection: BrokerConnection, tiered: TieredTopic
 ) -> None:
     with reader_stopped(serving):
         data = fetch(connection, tiered.name, {0: 0}, max_wait_ms=50, min_bytes=1)[0]
@@ -159,7 +161,7 @@ def test_a_lake_that_does_not_answer_in_time_is_a_storage_error_and_hot_records_
 
 
 def test_a_reader_that_was_killed_is_started_again(
-    serving: BrokerProcess, connection: Connection, tiered: TieredTopic
+    serving: BrokerProcess, connection: BrokerConnection, tiered: TieredTopic
 ) -> None:
     os.kill(_reader(serving), signal.SIGKILL)
     wait_until(
@@ -171,7 +173,7 @@ def test_a_reader_that_was_killed_is_started_again(
 # -- offsets ------------------------------------------------------------------------------------------------------
 
 
-def ask(connection: Connection, topic: str, timestamp: int, version: int = 11) -> tuple[int, int]:
+def ask(connection: BrokerConnection, topic: str, timestamp: int, version: int = 11) -> tuple[int, int]:
     """Error code and offset."""
     wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=timestamp)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [wanted])])
@@ -179,7 +181,7 @@ def ask(connection: Connection, topic: str, timestamp: int, version: int = 11) -
     return answer.error_code, answer.offset
 
 
-def test_the_ends_of_both_parts_can_be_asked_for(connection: Connection, tiered: TieredTopic) -> None:
+def test_the_ends_of_both_parts_can_be_asked_for(connection: BrokerConnection, tiered: TieredTopic) -> None:
     expected = {
         EARLIEST: 0, LATEST: RECORDS, EARLIEST_LOCAL: HALF, LATEST_TIERED: HALF - 1, EARLIEST_PENDING_UPLOAD: HALF,
     }  # fmt: skip
@@ -188,13 +190,15 @@ def test_the_ends_of_both_parts_can_be_asked_for(connection: Connection, tiered:
     }
 
 
-def test_a_topic_that_is_not_tiered_has_no_end_in_the_lake(connection: Connection, topic: str) -> None:
+def test_a_topic_that_is_not_tiered_has_no_end_in_the_lake(connection: BrokerConnection, topic: str) -> None:
     Administrator(connection).create(new_topic(topic, 1))
     assert ask(connection, topic, LATEST_TIERED) == (0, -1)
     assert ask(connection, topic, EARLIEST_LOCAL) == (0, 0)
 
 
-def test_times_are_found_in_both_parts(serving: BrokerProcess, lake: Path, connection: Connection, topic: str) -> None:
+def test_times_are_found_in_both_parts(
+    serving: BrokerProcess, lake: Path, connection: BrokerConnection, topic: str
+) -> None:
     made = TieredTopic(serving, lake, topic)
     first = 1_700_000_000_000
     times = [first + 1000 * n for n in range(20)]
@@ -210,7 +214,7 @@ def test_times_are_found_in_both_parts(serving: BrokerProcess, lake: Path, conne
     assert ask(connection, topic, MAX_TIMESTAMP) == (0, 19)
 
 
-def test_records_are_deleted_in_the_cold_part_too(connection: Connection, tiered: TieredTopic) -> None:
+def test_records_are_deleted_in_the_cold_part_too(connection: BrokerConnection, tiered: TieredTopic) -> None:
     administrator = Administrator(connection)
     assert administrator.delete_records(tiered.name, 0, 10) == (0, 10)
     assert tiered.starts() == [(10, HALF), (0, HALF)]
@@ -222,7 +226,7 @@ def test_records_are_deleted_in_the_cold_part_too(connection: Connection, tiered
 
 
 def test_retention_of_the_whole_removes_cold_records_and_expire_their_rows(
-    serving: BrokerProcess, lake: Path, connection: Connection, topic: str
+    serving: BrokerProcess, lake: Path, connection: BrokerConnection, topic: str
 ) -> None:
     made = TieredTopic(serving, lake, topic)
     old = 1_600_000_000_000
@@ -286,14 +290,18 @@ def unreadable(tiered: TieredTopic) -> None:
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (restored, "0 to 200 are not in Redis any more"),
+        (restored, "0 to 200 are no longer in Redis"),
         (deleted, "There is no table in"),
         (overwritten, "-other of cluster"),
         (unreadable, "cannot be read"),
     ],
 )
 def test_a_table_that_lost_records_keeps_the_others_in_redis_and_resets_nobody(
-    serving: BrokerProcess, connection: Connection, tiered: TieredTopic, harm: Callable[[TieredTopic], None], says: str
+    serving: BrokerProcess,
+    connection: BrokerConnection,
+    tiered: TieredTopic,
+    harm: Callable[[TieredTopic], None],
+    says: str,
 ) -> None:
     harm(tiered)
     tiered.produce(100, first=RECORDS)
@@ -311,7 +319,7 @@ def test_a_table_that_lost_records_keeps_the_others_in_redis_and_resets_nobody(
 
 
 def test_a_file_that_is_not_there_keeps_its_records_in_redis_whatever_the_tables_log_says(
-    serving: BrokerProcess, lake: Path, connection: Connection, topic: str
+    serving: BrokerProcess, lake: Path, connection: BrokerConnection, topic: str
 ) -> None:
     made = TieredTopic(serving, lake, topic, configs={**CONFIGS, "local.retention.bytes": "-1"})
     made.produce(200)
@@ -320,7 +328,7 @@ def test_a_file_that_is_not_there_keeps_its_records_in_redis_whatever_the_tables
     next(made.folder.glob("p0/*.parquet")).unlink()
     administrator = Administrator(connection)
     assert administrator.alter(topic, [("local.retention.bytes", SET, "0")])[0] == 0
-    wait_until(lambda: "gone or cut off" in (trouble_of(made) or ""), "nobody says that a file is missing")
+    wait_until(lambda: "lost or truncated" in (trouble_of(made) or ""), "nobody says that a file is missing")
     assert made.starts() == [(0, 0)]
     assert values_of(fetch(connection, topic, {0: 0})[0]) == values(0, 400)
 
@@ -338,7 +346,7 @@ def test_a_file_that_is_not_there_keeps_its_records_in_redis_whatever_the_tables
     ],
 )
 def test_what_kafka_refuses_of_a_tiered_topic_is_refused(
-    connection: Connection, topic: str, configs: dict[str, str], says: str
+    connection: BrokerConnection, topic: str, configs: dict[str, str], says: str
 ) -> None:
     asked = new_topic(topic, 1, configs={"remote.storage.enable": "true", **configs})
     result = Administrator(connection).create(asked)
@@ -358,7 +366,7 @@ def test_a_lake_that_cannot_be_reached_is_why_a_topic_is_not_tiered(
 
 
 def test_turning_it_off_gives_up_what_is_in_the_lake_alone_and_says_so_first(
-    connection: Connection, tiered: TieredTopic
+    connection: BrokerConnection, tiered: TieredTopic
 ) -> None:
     administrator = Administrator(connection)
     code, message = administrator.alter(tiered.name, [("remote.storage.enable", SET, "false")])

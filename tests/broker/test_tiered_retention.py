@@ -7,13 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from headrace.broker.access import Access
+from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
-from headrace.broker.tiered_retention import TieredRetention
-from headrace.broker.topic_configs import TopicPolicy, policy_of
-from headrace.store.address import parse_address
-from headrace.store.catalogue import Topic
-from headrace.store.nodes import Node
+from headrace.broker.tiering.retention import TieredRetention
+from headrace.groups.settings import GroupSettings
+from headrace.security.caller import system_caller
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.cluster.endpoints import node_at
+from headrace.store.redis.address import parse_address
 from headrace.store.store import Store
+from headrace.store.topic_configs.policy import TopicPolicy, policy_of
 from tests.store.cold_copy import ColdCopy
 from tests.store.produced import log_partition, until
 from tests.store.servers import Valkey
@@ -21,13 +25,13 @@ from tests.store.tiered import OPTIONS, fill
 
 CONFIGS = {"remote.storage.enable": "true", "local.retention.bytes": "0", "retention.ms": "-1"}
 MEMORY_BYTES = 64 << 20
-POLICY: TopicPolicy = policy_of(CONFIGS, BrokerOptions())
+POLICY: TopicPolicy = policy_of(CONFIGS)
 
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
     valkey = Valkey(appendonly=False, maxmemory=MEMORY_BYTES).start()
-    store = Store(parse_address(valkey.url), Node(0, "127.0.0.1", 9092), OPTIONS)
+    store = Store(parse_address(valkey.url), node_at(0, "127.0.0.1", 9092), OPTIONS)
     await store.start()
     yield store
     await store.close()
@@ -43,7 +47,7 @@ def cold(store: Store) -> ColdCopy:
 
 async def made(store: Store, cold: ColdCopy) -> Topic:
     """Two partitions, of which the lake has all."""
-    topic = await store.catalogue.create("orders", 2, CONFIGS)
+    topic = await store.default.catalogue.create("orders", 2, CONFIGS)
     for number in (0, 1):
         partition = await log_partition(store, topic, number)
         await fill(partition, 5)
@@ -52,8 +56,12 @@ async def made(store: Store, cold: ColdCopy) -> Topic:
     return topic
 
 
+def opened(store: Store) -> Access:
+    return Access(Broker(store, BrokerOptions(), GroupSettings()), system_caller(store.default.name))
+
+
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [record for record in caplog.records if record.name == "headrace.broker.tiered_retention"]
+    found = [record for record in caplog.records if record.name == "headrace.broker.tiering.retention"]
     caplog.clear()
     return [record.getMessage() for record in found]
 
@@ -63,36 +71,38 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
 ) -> None:
     caplog.set_level(logging.INFO)
     topic, retention = await made(store, cold), TieredRetention(store)
+    access = opened(store)
     cold.is_away = True
     for _ in range(3):
-        await retention.apply(topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1], POLICY)
     (told,) = messages(caplog)
-    assert told.startswith("records of a tiered topic stay in Redis")
+    assert told.startswith("records of a tiered topic cannot leave Redis")
     for part in range(40):
         await store.link.call("SET", f"ballast-{part}", bytes(MEMORY_BYTES // 64))
     await until(lambda: store.memory_percent >= 60)
     for _ in range(3):
-        await retention.apply(topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1], POLICY)
     (told,) = messages(caplog)
-    assert told.startswith("the store fills while records cannot be left to the lake")
+    assert told.startswith("the store fills up because records cannot leave Redis")
     cold.is_away = False
     for _ in range(2):
-        await retention.apply(topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1], POLICY)
     (told,) = messages(caplog)
-    assert told.startswith("records of a tiered topic are left to the lake again")
-    assert [(await store.partition(topic, number)).local_start for number in (0, 1)] == [8, 8]
+    assert told.startswith("records of a tiered topic leave Redis again")
+    assert [(await store.default.partition(topic, number)).local_start for number in (0, 1)] == [8, 8]
 
 
 async def test_an_archive_that_is_behind_is_told_when_it_does_not_move(
     store: Store, cold: ColdCopy, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, retention = await made(store, cold), TieredRetention(store)
+    access = opened(store)
     held = cold.batches[topic.uuid, 0]
     later, held[2:] = held[2:], []
-    await retention.apply(topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1], POLICY)
     assert messages(caplog) == []
     held.append(later[0])
-    await retention.apply(topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1], POLICY)
     assert messages(caplog) == []
-    await retention.apply(topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1], POLICY)
     assert len(messages(caplog)) == 1

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.broker.configs.broker_table import OPTION_OF, as_started
+from headrace.broker.configs.topic_page import render_docs
+from headrace.broker.configs.topics import check_new_configs
 from headrace.broker.options import BrokerOptions
-from headrace.broker.topic_config_table import TOPIC_CONFIGS, render_docs
-from headrace.broker.topic_configs import check_new_configs, policy_of
+from headrace.store.topic_configs.policy import policy_of
+from headrace.store.topic_configs.table import TOPIC_CONFIGS
 from headrace.wire.errors import ErrorCode, KafkaError
 
 OPTIONS = BrokerOptions()
@@ -36,9 +39,10 @@ def test_each_config_of_kafka_is_accepted_with_its_default() -> None:
 
 
 def test_each_default_that_is_a_setting_is_that_setting_s_default() -> None:
-    for row in TOPIC_CONFIGS.values():
-        if row.option:
-            assert row.default == str(getattr(OPTIONS, row.option))
+    settings = {row.name: OPTION_OF[row.synonym] for row in TOPIC_CONFIGS.values() if row.synonym in OPTION_OF}
+    assert settings.keys() == {"max.message.bytes", "retention.ms", "retention.bytes", "min.insync.replicas"}
+    for name, option in settings.items():
+        assert TOPIC_CONFIGS[name].default == str(getattr(OPTIONS, option))
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,9 @@ def test_a_shortest_compaction_lag_above_the_longest_is_refused() -> None:
 
 
 def test_a_policy_without_configs_is_the_broker_s_settings() -> None:
-    policy = policy_of({}, BrokerOptions(message_max_bytes=7, log_retention_ms=8, log_retention_bytes=9))
+    policy = policy_of(
+        {}, as_started(BrokerOptions(message_max_bytes=7, log_retention_ms=8, log_retention_bytes=9)).values
+    )
     assert (policy.max_message_bytes, policy.retention_ms, policy.retention_bytes) == (7, 8, 9)
     assert policy.deletes
     assert not policy.compacts
@@ -120,14 +126,12 @@ def test_a_policy_without_configs_is_the_broker_s_settings() -> None:
     [
         ("delete", False, True, True),
         ("compact", True, False, False),
-        ("compact,delete", True, False, True),
+        ("compact,delete", True, True, True),
         ("", False, False, False),
     ],
 )
-def test_a_compacted_topic_is_not_touched_by_retention(
-    cleanup: str, compacts: bool, deletes: bool, allows_delete_records: bool
-) -> None:
-    policy = policy_of({"cleanup.policy": cleanup}, OPTIONS)
+def test_what_a_cleanup_policy_does(cleanup: str, compacts: bool, deletes: bool, allows_delete_records: bool) -> None:
+    policy = policy_of({"cleanup.policy": cleanup})
     assert (policy.compacts, policy.deletes) == (compacts, deletes)
     assert policy.allows_delete_records is allows_delete_records
 
@@ -143,4 +147,4 @@ def test_stored_configs_of_another_version_do_no_harm() -> None:
         "message.timestamp.type": "Never",
         "message.timestamp.after.max.ms": "-5",
     }
-    assert policy_of(stored, OPTIONS) == policy_of({}, OPTIONS)
+    assert policy_of(stored) == policy_of({})

@@ -8,17 +8,18 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import pytest
 import redis
 
 from headrace import store
-from headrace.cli.machine_checks import check_data_directory, check_java, check_open_files
-from headrace.cli.redis_checks import commands
+from headrace.cli.doctor.machine import check_data_directory, check_java, check_open_files
+from headrace.store.redis.probe import commands
 from tests.broker_process import BrokerProcess, RedisProcess, free_port
 from tests.cli.conftest import Ran, run_command
-from tests.conftest import StartRedis
+from tests.conftest import StartBroker, StartRedis
 
 
 def findings(ran: Ran) -> dict[str, Any]:
@@ -125,6 +126,22 @@ def test_a_redis_of_ones_own_is_looked_at(tmp_path: Path, server: tuple[RedisPro
     assert (ran.code, findings(ran)["redis memory"]["level"]) == (1, "fail")
     assert findings(ran)["redis persistence"]["level"] == "warn"
 
+    client.config_set("maxmemory", "0")  # `serve` refuses it all the same
+    ran = doctor(tmp_path, "--redis", process.url, "--json")
+    assert (ran.code, findings(ran)["redis memory"]["level"]) == (1, "fail")
+
+
+def test_an_embedded_server_that_was_set_to_evict_is_seen(broker: BrokerProcess, tmp_path: Path) -> None:
+    found = check_data_directory(broker.data_dir).found
+    with redis.Redis.from_url(found.partition("its Valkey at ")[2].partition(";")[0]) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            ran = doctor(tmp_path, "--data-dir", broker.data_dir, "--json")
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    assert (ran.code, findings(ran)["redis memory"]["level"]) == (1, "fail")
+    assert findings(doctor(tmp_path, "--data-dir", broker.data_dir, "--json"))["redis memory"]["level"] == "ok"
+
 
 def test_permissions_that_are_missing_are_named(tmp_path: Path, server: tuple[RedisProcess, redis.Redis]) -> None:
     process, client = server
@@ -150,16 +167,20 @@ def test_the_advice_for_permissions_is_enough(tmp_path: Path, server: tuple[Redi
     assert findings(doctor(tmp_path, "--redis", url, "--json"))["redis permissions"]["level"] == "ok"
 
 
+OF_OTHER_FORMS = {"CLUSTER", "ASKING", "SENTINEL", "WAIT"}
+"""Sent where a URL says that there is a cluster, or sentinels; WAIT where a topic waits for replicas."""
+
+
 def test_every_command_that_the_store_sends_is_tried() -> None:
     tried = {command[0] for command in commands("headrace")}
     sent = set()
-    for path in Path(inspect.getfile(store)).parent.glob("*.py"):
-        if not path.name.startswith("embedded"):
+    for path in Path(inspect.getfile(store)).parent.rglob("*.py"):
+        if path.parent.name != "embedded":
             sent |= set(
                 re.findall(r"""(?:redis\.p?call|call|send|post|pipeline)\(\s*\(?["']([A-Z]+)["']""", path.read_text())
             )
     assert "XADD" in sent
-    assert sent - tried <= {"INFO", "PING", "AUTH", "SELECT", "CONFIG"}
+    assert sent - tried <= {"INFO", "PING", "AUTH", "SELECT", "CONFIG", *OF_OTHER_FORMS}
 
 
 def test_a_jdk_is_found_by_java_home_and_an_old_one_is_a_warning_for_a_lake_alone(
@@ -183,3 +204,28 @@ def test_too_few_open_files_are_a_warning_with_the_number_to_set() -> None:
     short = check_open_files(10_000_000)
     assert short.level == "warn"
     assert "10,000,064 wanted" in short.found
+
+
+def test_the_health_of_a_node_is_read_when_its_port_is_given(tmp_path: Path, start_broker: StartBroker) -> None:
+    http_port = free_port()
+    check = f"health on port {http_port}"
+    assert findings(doctor(tmp_path, "--http-port", http_port, "--json"))[check]["found"].startswith("nothing listens")
+    broker = start_broker(http_port=http_port)
+    given = ("--http-port", http_port, "--port", broker.port, "--data-dir", broker.data_dir, "--json")
+    assert findings(doctor(tmp_path, *given))[check]["found"] == "the node is ready"
+    os.kill(broker.valkey_pid, Signals.SIGSTOP)
+    try:
+        ran = doctor(tmp_path, "--http-port", http_port, "--redis", "redis://127.0.0.1:1", "--json")
+        assert findings(ran)[check]["level"] == "fail"
+        assert "store (Redis does not answer)" in findings(ran)[check]["found"]
+    finally:
+        os.kill(broker.valkey_pid, Signals.SIGCONT)
+    elsewhere = findings(doctor(tmp_path, "--http-port", broker.port, "--timeout", 1, "--json"))
+    assert elsewhere[f"health on port {broker.port}"]["level"] == "fail"
+
+
+def test_a_broker_without_the_health_that_was_asked_for_fails(tmp_path: Path, broker: BrokerProcess) -> None:
+    http_port = free_port()
+    ran = doctor(tmp_path, "--http-port", http_port, "--bootstrap", broker.address, "--json")
+    assert findings(ran)[f"health on port {http_port}"]["advice"] == f"start it with --http-port {http_port}"
+    assert ran.code == 1

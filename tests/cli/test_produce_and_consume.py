@@ -128,7 +128,7 @@ def test_reading_can_be_limited_to_partitions_and_to_a_number(run: Run, topic: s
     assert run("consume", topic, "--partition", 1).out == "d\n"
     assert run("consume", topic, "--partition", 0, "--max", 2).out == "a\nb\n"
     bad = run("consume", topic, "--partition", 7, fails=True).sentence()
-    assert bad == f"{topic} has no partition 7; it has 2, from 0 on"
+    assert bad == f"{topic} has no partition 7; it has 0 to 1"
 
 
 def test_control_characters_are_shown_and_not_obeyed_on_a_terminal(run: Run, topic: str) -> None:

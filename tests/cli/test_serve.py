@@ -25,7 +25,6 @@ def test_a_lake_without_the_packages_to_read_it_is_refused_with_what_to_install(
         (["--host", "0.0.0.0"], "add --advertised HOST:PORT"),
         (["--host", "::"], "add --advertised HOST:PORT"),
         (["--lake", "s3://tables", "--lake-storage", "aws_region"], "--lake-storage 'aws_region' is not KEY=VALUE"),
-        (["--http-port", "8080"], "no HTTP endpoints yet"),
     ],
 )
 def test_what_could_not_work_is_refused_with_what_to_do(flags: list[str], says: str) -> None:

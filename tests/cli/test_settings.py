@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.broker.options import BrokerOptions
 from headrace.cli.quantities import parse_size, parse_time, show_size, show_time
-from headrace.cli.setting_options import setting_options
-from headrace.cli.settings import SETTINGS, Settings, render_docs
-from headrace.cli.settings_layers import Loaded, SettingsError, load, split_address, without_password
+from headrace.cli.settings.layers import Loaded, SettingsError, load, without_password
+from headrace.cli.settings.options import setting_options
+from headrace.cli.settings.page import render_docs
+from headrace.cli.settings.rooms import options_for, setting_of
+from headrace.cli.settings.table import SETTINGS, Settings
+from headrace.groups.settings import GroupSettings
+from headrace.security.listeners import split_address
+from headrace.store.options import StoreOptions
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -45,6 +53,37 @@ def test_without_anything_set_the_defaults_are_in_force() -> None:
 
 def test_the_page_of_settings_is_current() -> None:
     assert DOCS.read_text() == render_docs(), "docs/settings.md is out of date; run: make docs"
+
+
+def test_a_room_that_is_told_nothing_does_what_the_command_does_by_default() -> None:
+    for room in (BrokerOptions, StoreOptions, GroupSettings):
+        assert options_for(room, Settings()) == room()
+
+
+def test_no_default_is_written_twice() -> None:
+    """What a room has an option for takes its default from there: by name, not as a number of its own."""
+    rooms = (BrokerOptions, StoreOptions, GroupSettings)
+    of_rooms = {setting_of(room, option) for room in rooms for option in room.__struct_fields__}
+    [table] = [node for node in ast.parse(inspect.getsource(Settings)).body if isinstance(node, ast.ClassDef)]
+    fields = [node for node in table.body if isinstance(node, ast.AnnAssign)]
+    assert len(fields) == len(SETTINGS)
+    for field in fields:
+        assert isinstance(field.target, ast.Name)
+        if field.target.id in of_rooms:
+            assert isinstance(field.value, ast.Attribute), f"{field.target.id} has a default of its own"
+
+
+def test_every_option_of_a_room_can_be_set_but_for_a_few() -> None:
+    inner = {
+        (room, option)
+        for room in (BrokerOptions, StoreOptions, GroupSettings)
+        for option in room.__struct_fields__
+        if setting_of(room, option) is None
+    }
+    assert inner == {
+        (StoreOptions, "producer_expiration_ms"),
+        (GroupSettings, "new_member_join_timeout_ms"),
+    }
 
 
 # Layers.
@@ -108,7 +147,7 @@ def test_the_environment_of_a_kubernetes_service_of_our_name_is_no_setting() -> 
         ({"HEADRACE_AUTO_CREATE_TOPICS": "maybe"}, "must be true or false"),
         ({"HEADRACE_ADVERTISED": "kafka"}, "must be HOST:PORT, or empty"),
         ({"HEADRACE_REDIS": "localhost:6379"}, "must be a URL such as redis://HOST:6379"),
-        ({"HEADRACE_KEY_PREFIX": "a{b}"}, "must be letters, digits and the signs"),
+        ({"HEADRACE_KEY_PREFIX": "a{b}"}, "must be letters, digits and the characters"),
         ({"HEADRACE_DATADIR": "x"}, "unknown setting HEADRACE_DATADIR; did you mean HEADRACE_DATA_DIR?"),
         ({"HEADRACE_XYZZY": "x"}, "unknown setting HEADRACE_XYZZY; `headrace serve --help` lists all"),
         (

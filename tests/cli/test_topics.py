@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.store.identity import from_kafka_uuid, ulid
+from headrace.store.cluster.identity import from_kafka_uuid, ulid
 from tests.cli.conftest import Run, run_command
 
 
@@ -75,14 +75,14 @@ def test_deleted_topics_are_gone(run: Run, topic: str) -> None:
     assert run("topics", "delete", f"{topic}-a", f"{topic}-b").out == f"deleted {topic}-a\ndeleted {topic}-b\n"
     assert run("topics", "list", f"{topic}-*", "--json").json == []
     assert run("topics", "delete", f"{topic}-a", fails=True).sentence() == f"there is no topic '{topic}-a'"
-    assert run("topics", "delete", f"{topic}-a", "--if-exists").out == f"{topic}-a is not there\n"
+    assert run("topics", "delete", f"{topic}-a", "--if-exists").out == f"{topic}-a does not exist\n"
 
 
 def test_what_the_broker_refuses_is_said_in_its_words(run: Run, topic: str) -> None:
     run("topics", "create", topic)
     again = run("topics", "create", topic, fails=True).sentence()
     assert again == f"Topic '{topic}' already exists (TOPIC_ALREADY_EXISTS)"
-    assert run("topics", "create", topic, "--if-not-exists").out == f"{topic} is there already\n"
+    assert run("topics", "create", topic, "--if-not-exists").out == f"{topic} already exists\n"
     assert "INVALID_TOPIC_EXCEPTION" in run("topics", "create", "no spaces", fails=True).sentence()
     assert "INVALID_CONFIG" in run("topics", "create", f"{topic}2", "-c", "colour=red", fails=True).sentence()
     assert "There is no topic" in run("topics", "describe", f"{topic}-none", fails=True).sentence()

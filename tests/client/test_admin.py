@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.client import Admin, Cluster, Groups, Producer, Reader
-from headrace.client.admin import BROKER, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, ConfigEntry
+from headrace.client.admin import BROKER, ConfigEntry
 from headrace.client.groups import CommittedOffset
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 from tests.broker_process import BrokerProcess
 from tests.conftest import StartBroker
 

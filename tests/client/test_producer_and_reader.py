@@ -8,7 +8,6 @@ import confluent_kafka
 import pytest
 
 from headrace.client import Admin, Cluster, Groups, Producer, Reader
-from headrace.client.admin import EARLIEST, LATEST
 from headrace.client.groups import CommittedOffset
 from headrace.client.partitioner import partition_for_key
 from headrace.client.producer import ALL, LEADER, NOBODY, Sent
@@ -16,6 +15,7 @@ from headrace.wire.batch import read_header
 from headrace.wire.compression import CODECS, Compression
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, decode_batch
+from headrace.wire.special_times import EARLIEST, LATEST
 
 
 def consume(address: str, topic: str, count: int) -> list[Any]:

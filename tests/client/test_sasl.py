@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -22,17 +23,18 @@ class Broker:
     def __init__(self, tokens: Sequence[bytes], refusal: bytes | None = None) -> None:
         self._tokens, self._refusal = list(tokens), refusal
         self.sent: list[bytes] = []
+        self.lifetime_ms = 0
 
     def __call__(self, api_key: int, version: int, body: bytes) -> bytes:
         if (api_key, version) == (17, 1):
             self.sent.append(body[2:])
             return struct.pack(">hi", 0, 0)
-        assert (api_key, version) == (36, 0)
+        assert (api_key, version) == (36, 1)
         self.sent.append(body[4:])
         if self._refusal is not None:
-            return struct.pack(">hh", 58, len(self._refusal)) + self._refusal + struct.pack(">i", 0)
+            return struct.pack(">hh", 58, len(self._refusal)) + self._refusal + struct.pack(">iq", 0, 0)
         token = self._tokens.pop(0)
-        return struct.pack(">hhi", 0, -1, len(token)) + token
+        return struct.pack(">hhi", 0, -1, len(token)) + token + struct.pack(">q", self.lifetime_ms)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +56,7 @@ def test_scram_as_in_rfc_7677() -> None:
 
 def test_a_user_name_is_escaped() -> None:
     broker = Broker([], b"no")
-    with pytest.raises(SaslRefused, match="The broker refuses this user: no"):
+    with pytest.raises(SaslRefused, match="The broker rejected this user: no"):
         authenticate(broker, Sasl("SCRAM-SHA-512", "a=b,c", "x"))
     assert broker.sent[1].startswith(b"n,,n=a=3Db=2Cc,r=")
 
@@ -62,15 +64,33 @@ def test_a_user_name_is_escaped() -> None:
 @pytest.mark.parametrize(
     ("tokens", "why"),
     [
-        ([CHALLENGE, VERDICT.replace(b"6", b"7")], "it is not the one that it should be"),
-        ([CHALLENGE, b"e=other-error"], "it is not the one that it should be"),
-        ([CHALLENGE.replace(b"i=4096", b"i=1")], "not for us"),
-        ([CHALLENGE.replace(b"i=4096", b"i=99999999")], "not for us"),
-        ([CHALLENGE.replace(b"r=r", b"r=x")], "not for us"),
-        ([b"\xff"], "not one of SASL"),
-        ([b"hello"], "not one of SASL"),
+        ([CHALLENGE, VERDICT.replace(b"6", b"7")], "it may not be the broker you mean"),
+        ([CHALLENGE, b"e=other-error"], "it may not be the broker you mean"),
+        ([CHALLENGE.replace(b"i=4096", b"i=1")], "does not match our request"),
+        ([CHALLENGE.replace(b"i=4096", b"i=99999999")], "does not match our request"),
+        ([CHALLENGE.replace(b"r=r", b"r=x")], "does not match our request"),
+        ([b"\xff"], "not a SASL response"),
+        ([b"hello"], "not a SASL response"),
     ],
 )
 def test_a_broker_that_cannot_prove_itself_is_refused(tokens: list[bytes], why: str) -> None:
     with pytest.raises(SaslRefused, match=why):
         authenticate(Broker(tokens), SCRAM)
+
+
+def test_a_token_is_read_from_its_file_at_each_login(tmp_path: Path) -> None:
+    broker, file = Broker([b"", b""]), tmp_path / "token"
+    broker.lifetime_ms = 60_000
+    for token in ("a.b.c", "d.e.f"):
+        file.write_text(f"{token}\n")
+        assert authenticate(broker, Sasl("OAUTHBEARER", token_file=str(file))) == 60
+    assert broker.sent[1::2] == [b"n,,\x01auth=Bearer a.b.c\x01\x01", b"n,,\x01auth=Bearer d.e.f\x01\x01"]
+
+
+def test_a_bad_token_is_acknowledged_before_the_refusal(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("a.b.c")
+    broker = Broker([b'{"status":"invalid_token"}', b""])
+    with pytest.raises(SaslRefused, match="rejected this token"):
+        authenticate(broker, Sasl("OAUTHBEARER", token_file=str(file)))
+    assert broker.sent[-1] == b"\x01"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-import aiokafka.errors
 import confluent_kafka
-import kafka.errors
 import pytest
 
 from tests.broker_process import BrokerProcess
@@ -29,16 +27,47 @@ def test_a_record_over_the_topics_limit_is_refused_and_smaller_ones_go_on(
     assert client.produce(broker.address, topic, [Sent(0, None, bytes(9_000))], {}) == [0]
 
 
-def test_a_transactional_producer_is_refused_at_once(broker: BrokerProcess, client: Client) -> None:
-    began = time.monotonic()
-    with pytest.raises(
-        (confluent_kafka.KafkaException, kafka.errors.KafkaError, aiokafka.errors.KafkaError)
-    ) as refusal:
-        client.begin_transactions(broker.address)
-    assert time.monotonic() - began < AT_ONCE_S
-    assert not isinstance(refusal.value, kafka.errors.KafkaTimeoutError | aiokafka.errors.KafkaTimeoutError)
-    if client.name == "confluent-kafka":
+def test_the_newer_group_protocol_is_refused_at_once(broker: BrokerProcess, topic: str, group: str) -> None:
+    """librdkafka has it; without an answer to its heartbeats it would wait in silence."""
+    settings = {"bootstrap.servers": broker.address, "group.id": group, "group.protocol": "consumer"}
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        consumer.subscribe([topic])
+        error = refusal_of(consumer)
+        assert error.code() == confluent_kafka.KafkaError._FATAL
+        assert "ConsumerGroupHeartbeat fatal error: Broker: API version not supported" in error.str()
+    finally:
+        consumer.close()
+
+
+def refusal_of(consumer: confluent_kafka.Consumer) -> confluent_kafka.KafkaError:
+    """The first error that a consumer reports."""
+    deadline = time.monotonic() + AT_ONCE_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.1)
+        if message is not None:
+            error = message.error()
+            assert error is not None
+            return error
+    raise AssertionError("the consumer waits in silence")
+
+
+def poll_for(consumer: confluent_kafka.ShareConsumer, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        consumer.poll(0.1)
+
+
+def test_share_consumers_are_refused_at_once(broker: BrokerProcess, topic: str, group: str) -> None:
+    consumer = confluent_kafka.ShareConsumer({"bootstrap.servers": broker.address, "group.id": group})
+    try:
+        consumer.subscribe([topic])
+        with pytest.raises(confluent_kafka.KafkaException) as refusal:
+            poll_for(consumer, AT_ONCE_S)
+        assert refusal.value.args[0].code() == confluent_kafka.KafkaError.UNSUPPORTED_VERSION
         assert refusal.value.args[0].fatal()
+    finally:
+        consumer.close()
 
 
 def test_a_topic_that_is_not_there_is_not_made_where_that_is_switched_off(

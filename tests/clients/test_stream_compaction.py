@@ -12,8 +12,9 @@ from tests.clients.adapters import CLIENTS
 from tests.clients.client import EARLIEST, Sent
 from tests.clients.mixed_records import FIRST_TIMESTAMP
 from tests.clients.test_round_trip import read_all
-from tests.clients.test_streams import key_of, redis_of
+from tests.clients.test_streams import key_of
 from tests.conftest import StartBroker
+from tests.stores import redis_beside
 
 COMPACTED = {"headrace.format": "stream", "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 CONFLUENT = CLIENTS[0]
@@ -22,7 +23,7 @@ CONFLUENT = CLIENTS[0]
 @pytest.fixture
 def broker(start_broker: StartBroker) -> BrokerProcess:
     """A broker that compacts often."""
-    return start_broker(retention_check_interval_ms=50)
+    return start_broker(retention_check_interval_ms=50, compaction_check_interval_ms=50)
 
 
 def updates(keys: int, rounds: int) -> list[Sent]:
@@ -37,7 +38,7 @@ def wait_for_entries(database: Any, number: int) -> None:
 def test_the_last_value_of_each_key_stays_and_old_positions_can_be_read_on(broker: BrokerProcess) -> None:
     CONFLUENT.create_topic(broker.address, "state", 1, COMPACTED)
     offsets = CONFLUENT.produce(broker.address, "state", updates(20, 100), {})
-    with redis_of(broker) as database:
+    with redis_beside(broker) as database:
         database.xgroup_create(key_of("state"), "app", "0")
         database.xadd(key_of("state"), {"key": "k3", "value": "by hand"})
         wait_for_entries(database, 20)
@@ -56,7 +57,7 @@ def test_deleted_keys_vanish(broker: BrokerProcess) -> None:
     CONFLUENT.create_topic(broker.address, "state", 1, COMPACTED | {"delete.retention.ms": "0"})
     gone = [Sent(0, b"k1", None, (), FIRST_TIMESTAMP)]
     CONFLUENT.produce(broker.address, "state", [*updates(3, 5), *gone, *updates(1, 1)], {})
-    with redis_of(broker) as database:
+    with redis_beside(broker) as database:
         wait_for_entries(database, 2)
     received = read_all(CONFLUENT, broker.address, "state", {0: EARLIEST}, 2)
     assert [record.key for record in received] == [b"k2", b"k0"]
@@ -74,7 +75,7 @@ def test_a_record_without_a_key_is_refused(broker: BrokerProcess) -> None:
 def test_a_compacted_topic_with_delete_loses_what_is_too_old(broker: BrokerProcess) -> None:
     both = COMPACTED | {"cleanup.policy": "compact,delete", "retention.ms": "60000"}
     CONFLUENT.create_topic(broker.address, "state", 1, both)
-    with redis_of(broker) as database:
+    with redis_beside(broker) as database:
         database.xadd(key_of("state"), {"key": "old", "value": "v"}, id="1000-0")
         CONFLUENT.produce(broker.address, "state", updates(3, 5), {})
         wait_for_entries(database, 3)

@@ -11,7 +11,6 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-import redis
 
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.adapters import CLIENTS
@@ -19,6 +18,7 @@ from tests.clients.client import EARLIEST, LATEST, Client, Sent
 from tests.clients.mixed_records import FIRST_TIMESTAMP, mixed_records
 from tests.clients.test_round_trip import as_sent, by_partition, read_all
 from tests.conftest import StartBroker
+from tests.stores import key_at, redis_beside
 
 STREAM = {"headrace.format": "stream"}
 KEEPS_TIMES = STREAM | {"message.timestamp.type": "CreateTime"}
@@ -28,19 +28,13 @@ FEW = [Sent(0, b"%d" % number, b"value %d" % number, (), FIRST_TIMESTAMP + numbe
 CONFLUENT = CLIENTS[0]
 
 
-def redis_of(broker: BrokerProcess) -> Any:
-    """redis-py on the broker's server."""
-    record = json.loads((broker.data_dir / "valkey.json").read_text())
-    return redis.Redis(unix_socket_path=record["socket"])
-
-
 def key_of(topic: str, partition: int = 0) -> str:
-    return f"headrace:default:{{{topic}:{partition}}}:stream"
+    return key_at(f"default:{{{topic}:{partition}}}:stream")
 
 
 @pytest.fixture
 def database(broker: BrokerProcess) -> Iterator[Any]:
-    with redis_of(broker) as client:
+    with redis_beside(broker) as client:
         yield client
 
 
@@ -166,7 +160,7 @@ def test_both_kinds_of_writers_and_readers_at_once_see_one_log(
     count = 1_000
 
     def write() -> None:
-        with redis_of(broker) as mine:
+        with redis_beside(broker) as mine:
             for number in range(count):
                 mine.xadd(key_of(topic), {"value": b"redis %d" % number})
 
@@ -174,7 +168,7 @@ def test_both_kinds_of_writers_and_readers_at_once_see_one_log(
 
     def read() -> None:
         last = b"0-0"
-        with redis_of(broker) as mine:
+        with redis_beside(broker) as mine:
             while len(seen) < 2 * count:
                 for _, rows in mine.xread({key_of(topic): last}, count=500, block=1_000):
                     seen.extend(fields[b"value"] for _, fields in rows)
@@ -225,7 +219,7 @@ def test_a_group_goes_on_where_it_committed_and_redis_shows_its_lag_in_records(
         return found
 
     assert consume(60) == [record.value for record in FEW[:60]]
-    with redis_of(groups_broker) as database:
+    with redis_beside(groups_broker) as database:
 
         def lag() -> int | None:
             groups = database.xinfo_groups(key_of(topic))
@@ -271,7 +265,7 @@ def test_a_broker_killed_in_the_midst_of_produces_loses_and_doubles_nothing(
         {"bootstrap.servers": broker.address, "enable.idempotence": True, "linger.ms": 2, "retry.backoff.max.ms": 200}
     )
     sent = 0
-    with redis_of(broker) as database:
+    with redis_beside(broker) as database:
         for kill in (True, True, False):
             goal = len(acknowledged) + 2_000
             while len(acknowledged) < goal and not failures:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.embedded import EmbeddedValkey
+from headrace.store.embedded.server import EmbeddedValkey
 
 pytestmark = [
     pytest.mark.faults,
@@ -23,7 +23,7 @@ pytestmark = [
 BROKER = """
 import asyncio, sys
 from pathlib import Path
-from headrace.store.embedded import EmbeddedValkey
+from headrace.store.embedded.server import EmbeddedValkey
 
 async def main():
     server = EmbeddedValkey(Path(sys.argv[1]), maxmemory_bytes=64 << 20)

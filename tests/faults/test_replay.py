@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from headrace.client import Admin, Cluster, Producer, Reader
-from headrace.client.admin import EARLIEST
-from headrace.lake.replay import Replay, Settings
-from headrace.lake.replay_target import find_target
-from headrace.lake.table import TopicTable
+from headrace.lake.replay.replay import Replay, ReplaySettings
+from headrace.lake.replay.target import find_target
+from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
+from headrace.wire.special_times import EARLIEST
 from tests.cli.conftest import COMMAND
 from tests.conftest import StartBroker
 from tests.lake.local_archive import archive_locally
@@ -67,7 +67,7 @@ def test_a_broker_that_is_killed_and_comes_back_gets_each_record_once(
                 broker.kill()
                 broker.start()
 
-        Replay(table, cluster, target, Settings(), progress=kill).run()
+        Replay(table, cluster, target, ReplaySettings(), progress=kill).run()
     assert kills == KILLS
     check_each_once(broker.address)
 
@@ -105,12 +105,12 @@ def test_two_replays_at_once_do_not_double_what_both_continue(start_broker: Star
                 raise Stop
 
         with pytest.raises(Stop):
-            Replay(table, cluster, target, Settings(), progress=stop).run()
+            Replay(table, cluster, target, ReplaySettings(), progress=stop).run()
 
     def run() -> None:
         with Cluster(broker.address) as cluster:
             try:
-                Replay(table, cluster, target, Settings()).run()
+                Replay(table, cluster, target, ReplaySettings()).run()
             except (OSError, KafkaError) as error:
                 refused.append(error)
 

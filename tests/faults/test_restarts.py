@@ -13,6 +13,8 @@ from tests.conftest import StartBroker, StartRedis
 from tests.faults.steady_producer import SteadyProducer
 
 GENTLY_OR_NOT = [Signals.SIGTERM, Signals.SIGKILL]
+KILLED_OFTEN = [pytest.param(Signals.SIGTERM, marks=pytest.mark.faults), Signals.SIGKILL]
+"""Kills in every run, ends in good order in `make faults`."""
 
 
 def topic_with_partitions(broker: BrokerProcess, topic: str, partitions: int = 3) -> None:
@@ -55,7 +57,7 @@ def restart_broker_under_load(broker: BrokerProcess, topic: str, number: Signals
     producer.check(broker.address)
 
 
-@pytest.mark.parametrize("number", GENTLY_OR_NOT)
+@pytest.mark.parametrize("number", KILLED_OFTEN)
 def test_nothing_is_lost_or_doubled_when_the_embedded_server_ends(
     start_broker: StartBroker, topic: str, number: Signals
 ) -> None:
@@ -88,7 +90,7 @@ def end_embedded_server(broker: BrokerProcess, number: Signals) -> None:
     wait_until(lambda: broker.valkey_pid != before, "no other server came")
 
 
-@pytest.mark.parametrize("number", GENTLY_OR_NOT)
+@pytest.mark.parametrize("number", KILLED_OFTEN)
 def test_nothing_is_lost_or_doubled_when_your_own_server_restarts(
     start_broker: StartBroker, start_redis: StartRedis, topic: str, number: Signals
 ) -> None:

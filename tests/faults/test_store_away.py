@@ -8,7 +8,7 @@ from signal import Signals
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import RETRIABLE
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions import ApiVersionsRequest
@@ -35,7 +35,7 @@ def broker(start_broker: StartBroker, redis: RedisProcess) -> BrokerProcess:
 
 
 @pytest.fixture
-def connection(broker: BrokerProcess, topic: str) -> Iterator[Connection]:
+def connection(broker: BrokerProcess, topic: str) -> Iterator[BrokerConnection]:
     """A connection to a topic with one record."""
     with connect(broker) as found:
         metadata(found, topic)
@@ -43,13 +43,13 @@ def connection(broker: BrokerProcess, topic: str) -> Iterator[Connection]:
         yield found
 
 
-def list_latest(connection: Connection, topic: str) -> int:
+def list_latest(connection: BrokerConnection, topic: str) -> int:
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=0, timestamp=-1)])
     answer = connection.send_for(ListOffsetsRequest(topics=[asked]), ListOffsetsResponse, 7)
     return answer.topics[0].partitions[0].error_code
 
 
-def requests_fail_retriably(connection: Connection, topic: str) -> None:
+def requests_fail_retriably(connection: BrokerConnection, topic: str) -> None:
     """Produce, fetch and ListOffsets on a connection that stays open."""
     assert produce(connection, topic, {0: batch_of(b"lost")})[0].error_code in RETRIABLE
     assert fetch(connection, topic, {0: 0}, max_wait_ms=10_000, min_bytes=1)[0].error_code in RETRIABLE
@@ -61,7 +61,7 @@ def requests_fail_retriably(connection: Connection, topic: str) -> None:
     connection.send(ApiVersionsRequest("client", "1"), 3)
 
 
-def everything_works_again(connection: Connection, topic: str) -> None:
+def everything_works_again(connection: BrokerConnection, topic: str) -> None:
     wait_until(
         lambda: produce(connection, topic, {0: batch_of(b"after")})[0].error_code == 0, "produce does not recover"
     )
@@ -72,7 +72,7 @@ def everything_works_again(connection: Connection, topic: str) -> None:
 
 @pytest.mark.parametrize("number", [Signals.SIGTERM, Signals.SIGKILL])
 def test_requests_are_refused_for_now_while_redis_is_gone(
-    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str, number: Signals
+    redis: RedisProcess, broker: BrokerProcess, connection: BrokerConnection, topic: str, number: Signals
 ) -> None:
     with connect(broker) as idle:
         idle.send(ApiVersionsRequest("client", "1"), 3)
@@ -85,7 +85,7 @@ def test_requests_are_refused_for_now_while_redis_is_gone(
 
 
 def test_requests_are_refused_for_now_while_redis_is_silent(
-    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str
+    redis: RedisProcess, broker: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     redis.send_signal(Signals.SIGSTOP)
     requests_fail_retriably(connection, topic)
@@ -108,7 +108,7 @@ def test_a_fetch_whose_answer_does_not_come_gets_an_error_that_consumers_expect(
 
 
 @pytest.fixture
-def refused(redis: RedisProcess, connection: Connection, topic: str) -> IdempotentProducer:
+def refused(redis: RedisProcess, connection: BrokerConnection, topic: str) -> IdempotentProducer:
     """A producer whose batch 0 is in the log, and whose batch 1 was refused while the store was away."""
     producer = IdempotentProducer(connection, topic)
     assert producer.send(0)[0] == 0
@@ -134,7 +134,7 @@ def test_a_producer_that_goes_on_behind_a_refused_batch_is_told_of_the_gap(refus
 
 
 def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(
-    redis: RedisProcess, broker: BrokerProcess, connection: Connection, topic: str
+    redis: RedisProcess, broker: BrokerProcess, connection: BrokerConnection, topic: str
 ) -> None:
     redis.stop()
     redis.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -43,7 +43,7 @@ def leaders_of(broker: BrokerProcess, topic: str) -> dict[int, int]:
         return {partition.partition_index: partition.leader_id for partition in found.partitions}
 
 
-def latest(connection: Connection, topic: str, partition: int) -> int:
+def latest(connection: BrokerConnection, topic: str, partition: int) -> int:
     asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=partition, timestamp=-1)])
     answer = connection.send_for(ListOffsetsRequest(topics=[asked]), ListOffsetsResponse, 7)
     return answer.topics[0].partitions[0].offset
@@ -118,5 +118,5 @@ def test_a_broker_that_leads_again_knows_what_was_written_meanwhile(
 def test_a_node_id_that_is_taken_is_refused_in_one_sentence(
     brokers: tuple[BrokerProcess, BrokerProcess], start_broker: StartBroker
 ) -> None:
-    with pytest.raises(AssertionError, match="node id 1 is held by a broker at"):
+    with pytest.raises(AssertionError, match="node id 1 is in use by a broker at"):
         start_broker(redis=brokers[0].settings["redis"], node_id=1, node_lease_ms=LEASE_MS)

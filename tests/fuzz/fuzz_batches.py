@@ -5,6 +5,7 @@
     python -m tests.fuzz.fuzz_batches [corpus directory]
 """
 
+import contextlib
 import importlib
 import struct
 import sys
@@ -12,16 +13,19 @@ from typing import Any
 
 from headrace.wire.batch import (
     HEADER_BYTES,
-    BatchError,
     check_produced,
     crc_of,
     end_offset,
     fit,
     iter_headers,
+    read_header,
     slice_from,
     stamp_append_time,
 )
-from headrace.wire.records import check_records, decode_batch, encode_batch
+from headrace.wire.batch_errors import BatchError
+from headrace.wire.records import decode_batch, encode_batch, unpack
+from headrace.wire.skim import check_records, finish
+from headrace.wire.times import newest_time
 
 MAX_BYTES = 1 << 16
 
@@ -44,6 +48,8 @@ def _sealed(data: bytes) -> bytes:
 
 def _read(data: bytes) -> None:
     accepted = _walk(data)
+    with contextlib.suppress(BatchError):
+        newest_time(data, max_bytes=MAX_BYTES)
     try:
         records = decode_batch(data, max_bytes=MAX_BYTES)
     except BatchError:
@@ -54,6 +60,8 @@ def _read(data: bytes) -> None:
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
     if records:
+        newest = newest_time(data, max_bytes=MAX_BYTES)
+        assert newest in (-1, max(record.timestamp for record in records))
         try:
             again = encode_batch(records, base_offset=offsets[0])
         except BatchError:
@@ -82,7 +90,8 @@ def _walk(data: bytes) -> bool:
 def _holds(data: bytes) -> bool:
     """Whether the deep check accepts the records: it may not accept what reading refuses."""
     try:
-        check_records(data, max_bytes=MAX_BYTES)
+        header = read_header(data)
+        finish(check_records(unpack(data, header, MAX_BYTES), header, most=1))
     except BatchError:
         return False
     return True

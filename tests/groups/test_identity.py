@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.groups.describe import describe
+from headrace.groups.classic.describe import describe
 from headrace.groups.identity import SLUG_MAX_CHARS, slug_candidates, slug_of
-from headrace.groups.settings import GroupSettings
-from tests.groups.driver import GROUP_ID, Driver, stable_group
+from tests.groups.classic.driver import GROUP_ID, SESSION_MS, Driver, stable_group
 
 
 @pytest.mark.parametrize(
@@ -48,12 +47,25 @@ def test_a_later_group_with_the_same_slug_gets_a_suffix() -> None:
 
 
 def test_the_organisation_is_part_of_the_locator() -> None:
-    assert locator(Driver(GroupSettings(org="acme"))) == "acme/consumer-groups/orders"
+    assert locator(Driver(org="acme")) == "acme/consumer-groups/orders"
 
 
-def test_the_id_is_minted_at_the_first_join_and_stored_before_the_answer() -> None:
+def test_a_member_id_that_is_handed_out_stores_nothing() -> None:
     driver = Driver()
     driver.new_member_id()
+    assert (driver.stores, driver.the_group.identity) == (0, None)
+
+
+def test_once_nobody_can_come_with_a_handed_out_id_there_is_no_group() -> None:
+    expiring, leaving = Driver(), Driver()
+    expiring.new_member_id()
+    expiring.advance(SESSION_MS + 1)
+    leaving.leave_one(leaving.new_member_id())
+    assert (expiring.group, leaving.group, expiring.stores, leaving.stores) == (None, None, 0, 0)
+
+
+def test_the_id_is_minted_for_the_first_member_and_stored_before_the_answer() -> None:
+    driver, _ = stable_group(1)
     identity = driver.the_group.identity
     assert identity is not None
     assert identity.id == "cgp_01hf0000000000000000000001"
@@ -74,7 +86,7 @@ def test_a_simple_group_gets_it_when_it_is_joined() -> None:
     driver = Driver()
     driver.commit()
     assert describe(driver.group, GROUP_ID, 5).id is None
-    driver.new_member_id()
+    driver.join(driver.new_member_id())
     assert describe(driver.group, GROUP_ID, 5).locator == "default/consumer-groups/orders"
 
 
@@ -84,10 +96,10 @@ def test_a_deleted_group_that_is_joined_again_is_another_one() -> None:
     driver.leave_one(member_id)
     driver.delete()
     driver.group = None
-    driver.new_member_id()
+    driver.join(driver.new_member_id())
     assert driver.the_group.identity != before
 
 
 def locator(driver: Driver) -> str | None:
-    driver.new_member_id()
+    driver.join(driver.new_member_id())
     return describe(driver.group, GROUP_ID, 5).locator

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.client import Cluster, Reader
-from headrace.client.admin import EARLIEST, Admin
-from headrace.lake.archive import Archive, Settings, Step
-from headrace.lake.folders import folder_of
-from headrace.lake.place import place_of
+from headrace.client.admin import Admin
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings, Step
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.folders import folder_of
+from headrace.wire.special_times import EARLIEST
 from tests.lake.other_reader import Row
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def archive_once(
     """Runs the archive to the topic's end; the archive, and what it said."""
     said: list[str] = []
     with Cluster(address) as cluster:
-        settings = Settings(place_of(lake), [topic], accept_gap, commit_bytes=commit_bytes)
+        settings = ArchiveSettings(place_of(lake), [topic], accept_gap, commit_bytes=commit_bytes)
         archive = Archive(spark, cluster, settings, say=said.append, at_step=at_step)
         archive.run_once()
     return archive, said

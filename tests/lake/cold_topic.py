@@ -6,20 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.client import Cluster, Producer, Reader
-from headrace.client.admin import EARLIEST, LATEST, Admin
+from headrace.client.admin import Admin
 from headrace.cold_log import ColdPartition
-from headrace.lake.catalogue import open_or_create
-from headrace.lake.cold import ColdReader, open_cold_log
+from headrace.lake.archive.task import ArchiveTask, archive_range
+from headrace.lake.cold.log import LakeLog, open_cold_log
 from headrace.lake.connecting import Connecting
-from headrace.lake.parquet_file import write_gap
-from headrace.lake.place import place_of
-from headrace.lake.range_task import Range, archive_range
-from headrace.lake.table import Identity, TopicTable
+from headrace.lake.fetching import OffsetRange
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import open_or_create
+from headrace.lake.table.parquet_file import write_gap
+from headrace.lake.table.snapshot import Identity
+from headrace.lake.table.table import TopicTable
 from headrace.wire.batch import check_crc
-from headrace.wire.compression import Buffer, Compression
+from headrace.wire.compression import Compression
 from headrace.wire.records import Header, Record, decode_batch
+from headrace.wire.schema import Buffer
+from headrace.wire.special_times import EARLIEST, LATEST
 
-OpenCold = Callable[["ColdTopic"], ColdReader]
+OpenCold = Callable[["ColdTopic"], LakeLog]
 
 EVERYTHING = 1 << 62
 """A `stop` that stops nothing."""
@@ -62,8 +66,9 @@ class ColdTopic:
         """Adds the records up to each of these offsets, or to the end, as a file each, in a commit each."""
         table = self.table()
         for end in ends or [self.end()]:
-            wanted = Range(self.name, self.identity.topic_id, 0, table.position(0), end, table.place, EVERYTHING)
-            outcome = archive_range(Connecting(self.address), wanted)
+            offsets = OffsetRange(self.name, 0, table.position(0), end)
+            task = ArchiveTask(offsets, self.identity.topic_id, table.place, EVERYTHING)
+            outcome = archive_range(Connecting(self.address), task)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])
         return table
@@ -77,11 +82,11 @@ class ColdTopic:
         """The records as the broker serves them."""
         return [record for _, _, record in Reader(self.cluster).read({(self.name, 0): EARLIEST})]
 
-    def reader(self) -> ColdReader:
+    def reader(self) -> LakeLog:
         return open_cold_log(str(self.lake), {}, self.identity.cluster_id)
 
 
-async def read_all(cold: ColdReader, partition: ColdPartition, start: int, stop: int, max_bytes: int) -> list[Record]:
+async def read_all(cold: LakeLog, partition: ColdPartition, start: int, stop: int, max_bytes: int) -> list[Record]:
     """All records of [start, stop), as a consumer reads them: fetch after fetch."""
     records: list[Record] = []
     position = start

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.lake.compaction import compact_table
-from headrace.lake.files import RangeFile
-from headrace.lake.table import TopicTable
+from headrace.lake.table.files import RangeFile
+from headrace.lake.table.table import TopicTable
+from headrace.lake.upkeep.compaction import compact_table
 
 
 def path_of(table: TopicTable, file: RangeFile) -> Path:

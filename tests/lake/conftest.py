@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.lake.cold import ColdReader
+from headrace.lake.cold.log import LakeLog
 from headrace.lake.session import NoJava, check_java
 from headrace.wire.compression import Compression
 from headrace.wire.records import Header
@@ -146,9 +146,9 @@ def made(broker: BrokerProcess, topic: str, tmp_path: Path) -> Iterator[ColdTopi
 @pytest.fixture
 async def open_cold() -> AsyncIterator[OpenCold]:
     """Readers of cold records that end with the test."""
-    readers: list[ColdReader] = []
+    readers: list[LakeLog] = []
 
-    def start(topic: ColdTopic) -> ColdReader:
+    def start(topic: ColdTopic) -> LakeLog:
         readers.append(topic.reader())
         return readers[-1]
 

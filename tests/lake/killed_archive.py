@@ -10,9 +10,10 @@ import signal
 import sys
 
 from headrace.client import Cluster
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.place import place_of
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
 from headrace.lake.session import spark_session
+from headrace.lake.storage.place import place_of
 
 
 def main(address: str, lake: str, topic: str, step: str) -> None:
@@ -21,7 +22,7 @@ def main(address: str, lake: str, topic: str, step: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with spark_session() as spark, Cluster(address) as cluster:
-        Archive(spark, cluster, Settings(place_of(lake), [topic]), at_step=kill).run_once()
+        Archive(spark, cluster, ArchiveSettings(place_of(lake), [topic]), at_step=kill).run_once()
 
 
 if __name__ == "__main__":

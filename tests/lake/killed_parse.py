@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 
-from headrace.lake.catalogue import tables_in
-from headrace.lake.place import place_of
-from headrace.lake.typed import Typing
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import tables_in
+from headrace.lake.typed.update import Derivation
 
 
 def main(lake: str, topic: str, step: str) -> None:
@@ -20,7 +20,7 @@ def main(lake: str, topic: str, step: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     (raw,) = tables_in(place_of(lake), [topic])
-    Typing(place_of(lake), at_step=kill).catch_up(raw)
+    Derivation(place_of(lake), at_step=kill).catch_up(raw)
 
 
 if __name__ == "__main__":

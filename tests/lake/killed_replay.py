@@ -10,11 +10,11 @@ import signal
 import sys
 
 from headrace.client import Cluster
-from headrace.lake.folders import folder_of
-from headrace.lake.place import place_of
-from headrace.lake.replay import Replay, Settings
-from headrace.lake.replay_target import find_target
-from headrace.lake.table import TopicTable
+from headrace.lake.replay.replay import Replay, ReplaySettings
+from headrace.lake.replay.target import find_target
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.folders import folder_of
+from headrace.lake.table.table import TopicTable
 
 
 def main(address: str, lake: str, topic: str, into: str, rows: str) -> None:
@@ -25,7 +25,7 @@ def main(address: str, lake: str, topic: str, into: str, rows: str) -> None:
     table = TopicTable(place_of(lake) / folder_of(topic))
     with Cluster(address) as cluster:
         target = find_target(cluster, table, into)
-        Replay(table, cluster, target, Settings(compression="lz4"), progress=kill).run()
+        Replay(table, cluster, target, ReplaySettings(compression="lz4"), progress=kill).run()
 
 
 if __name__ == "__main__":

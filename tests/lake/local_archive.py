@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from headrace.client import Admin, Cluster
-from headrace.client.admin import EARLIEST, LATEST
-from headrace.lake.catalogue import open_or_create
+from headrace.lake.archive.task import ArchiveTask, archive_range
 from headrace.lake.connecting import Connecting
-from headrace.lake.place import place_of
-from headrace.lake.range_task import Range, archive_range
-from headrace.lake.table import Identity, TopicTable
+from headrace.lake.fetching import OffsetRange
+from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import open_or_create
+from headrace.lake.table.snapshot import Identity
+from headrace.lake.table.table import TopicTable
+from headrace.wire.special_times import EARLIEST, LATEST
 
 
 def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
@@ -25,8 +27,9 @@ def archive_locally(address: str, lake: Path, topic: str) -> TopicTable:
         table = open_or_create(place_of(lake), Identity(cluster.cluster_id, topic, found.topic_id), starts)
     for partition, end in ends.items():
         while (start := table.position(partition)) < end:
-            wanted_range = Range(topic, found.topic_id, partition, start, end, table.place, 1 << 30)
-            outcome = archive_range(Connecting(address), wanted_range)
+            offsets = OffsetRange(topic, partition, start, end)
+            task = ArchiveTask(offsets, found.topic_id, table.place, 1 << 30)
+            outcome = archive_range(Connecting(address), task)
             assert outcome.written is not None, outcome.trouble
             table.commit([outcome.written])
     return table

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.lake.catalogue import open_or_create
-from headrace.lake.parquet_file import RangeWriter
-from headrace.lake.place import Place, place_of
-from headrace.lake.rows import TABLE_SCHEMA
-from headrace.lake.table import Identity, TopicTable, Written
+from headrace.lake.records.table_schema import TABLE_SCHEMA
+from headrace.lake.storage.place import Place, place_of
+from headrace.lake.table.catalogue import open_or_create
+from headrace.lake.table.delta_log import Written
+from headrace.lake.table.parquet_file import RangeWriter
+from headrace.lake.table.snapshot import Identity
+from headrace.lake.table.table import TopicTable
 
 IDENTITY = Identity("a-cluster", "orders", bytes(range(16)))
 FIRST_MS = 1_700_000_000_000
@@ -21,9 +24,8 @@ def make_table(lake: Path) -> TopicTable:
     return open_or_create(place_of(lake), IDENTITY, {})
 
 
-def rows(partition: int, start: int, end: int, value_bytes: int = 10) -> pa.RecordBatch:
+def rows(partition: int, offsets: Sequence[int], value_bytes: int = 10) -> pa.RecordBatch:
     """A row an offset, a second apart."""
-    offsets = range(start, end)
     times = [FIRST_MS + 1000 * offset for offset in offsets]
     columns = {
         "partition": [partition] * len(offsets), "offset": [*offsets], "timestamp": [1000 * at for at in times],
@@ -36,8 +38,16 @@ def rows(partition: int, start: int, end: int, value_bytes: int = 10) -> pa.Reco
 
 
 def written(place: Place, partition: int, start: int, end: int, value_bytes: int = 10) -> Written:
+    return written_of(place, partition, start, end, range(start, end), value_bytes)
+
+
+def written_of(
+    place: Place, partition: int, start: int, end: int, offsets: Sequence[int], value_bytes: int = 10
+) -> Written:
+    """A file of [start, end) that has rows at these offsets alone."""
     writer = RangeWriter(place, partition, start)
-    writer.add(rows(partition, start, end, value_bytes))
+    if offsets:
+        writer.add(rows(partition, offsets, value_bytes))
     return writer.finish(end)
 
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from headrace.client import Cluster
-from headrace.lake.archive import Archive, Settings
-from headrace.lake.place import place_of
-from headrace.lake.verify import verify_lake
+from headrace.lake.archive.loop import Archive
+from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.archive.verify import verify_lake
+from headrace.lake.storage.place import place_of
 from tests.broker_process import wait_until
 from tests.lake.archiving import table_of
 from tests.lake.other_reader import Row, count_rows, rows_of
@@ -35,8 +36,10 @@ COMMIT_EVERY_S = 0.2
 class SteadyLoad:
     """Sends bursts of records to each partition in turn, in a thread, until it is told to stop."""
 
-    def __init__(self, addresses: str, topic: str, partitions: int = 2, **settings: object) -> None:
-        self.topic, self.partitions = topic, partitions
+    def __init__(
+        self, addresses: str, topic: str, partitions: int = 2, *, pause_s: float = PAUSE_S, **settings: object
+    ) -> None:
+        self.topic, self.partitions, self._pause_s = topic, partitions, pause_s
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         """Value by partition and offset, of all that a broker acknowledged."""
         self.failures: list[str] = []
@@ -70,7 +73,7 @@ class SteadyLoad:
         wait_until(lambda: len(self.acknowledged) >= goal, f"the producer is stuck: {self.failures}", TIMEOUT_S)
 
     def _run(self) -> None:
-        while not self._stop.wait(PAUSE_S):
+        while not self._stop.wait(self._pause_s):
             for partition in range(self.partitions):
                 for _ in range(BURST):
                     self._send(partition)
@@ -92,7 +95,7 @@ class SteadyLoad:
 
 
 @contextmanager
-def running_archive(spark: SparkSession, address: str, settings: Settings) -> Iterator[Archive]:
+def running_archive(spark: SparkSession, address: str, settings: ArchiveSettings) -> Iterator[Archive]:
     """An archive that follows its topics in a thread, in the session that tests share, while the block runs."""
     stop, failed = threading.Event(), list[BaseException]()
     with Cluster(address) as cluster:

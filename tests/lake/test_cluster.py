@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.lake.place import place_of
-from headrace.lake.verify import verify_lake
+from headrace.lake.archive.verify import verify_lake
+from headrace.lake.storage.place import place_of
 from tests.broker_process import free_port, wait_until
 from tests.cli.conftest import COMMAND, environment
 from tests.lake.archiving import records_of, table_of

@@ -1,79 +1,73 @@
-"""Ranges of offsets read from a real broker: each record once, or a clear word about what was lost."""
+"""The loop that all of the lake's readers share: portions that follow each other, bounded, and what does not come."""
 
 from __future__ import annotations
 
-import functools
-import logging
-from typing import Any
+import threading
+from contextlib import closing
 
 import pytest
 
-from headrace.client import BrokerUnreachable, Cluster
-from headrace.lake.connecting import Connecting
-from headrace.lake.fetching import read_range
-from headrace.lake.ranges import DataLost, OffsetRange
-from headrace.wire.compression import CODECS
-from tests.conftest import StartBroker
+from headrace.lake.archive.task import NothingSkipped
+from headrace.lake.fetching import OffsetRange, Portion, fetch_range
+from headrace.lake.replay.origin import Origin, find_arrived
+from headrace.lake.table.snapshot import Identity
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.lake.conftest import Topic
 
 
-def values(orders: Topic, start: int, stop: int, **options: Any) -> list[bytes | None]:
-    connect = functools.partial(Cluster, orders.address)
-    batches = read_range(connect, OffsetRange(orders.name, 0, start, stop), **options)
-    return [value for batch in batches for value in batch.column("value").to_pylist()]
+def portions(orders: Topic, start: int, stop: int, fetch_bytes: int = 1000, most_bytes: int = 1 << 30) -> list[Portion]:
+    wanted = OffsetRange(orders.name, 0, start, stop)
+    found = fetch_range(orders.cluster, wanted, NothingSkipped(), fetch_bytes=fetch_bytes, most_bytes=most_bytes)
+    return list(found)
 
 
-def test_a_range_of_many_fetches_and_codecs_comes_once_and_in_order(orders: Topic) -> None:
-    sent = [b"%d" % i + bytes(500) for i in range(1000)]
-    for index, codec in enumerate(CODECS):
-        orders.send(sent[200 * index : 200 * (index + 1)], compression=codec)
-    assert values(orders, 0, 1000, fetch_bytes=20_000) == sent
-    assert values(orders, 150, 850, fetch_bytes=20_000) == sent[150:850]
-    assert values(orders, 7, 7) == []
+def send_in_batches(orders: Topic, batches: int, records: int = 10) -> None:
+    for _ in range(batches):
+        orders.send([bytes(100)] * records)
 
 
-def test_a_reader_that_stops_early_leaves_nothing_running(orders: Topic) -> None:
-    orders.send([bytes(1000)] * 2000)
-    rows = read_range(
-        functools.partial(Cluster, orders.address), OffsetRange(orders.name, 0, 0, 2000), fetch_bytes=1000
-    )
-    next(rows)
-    rows.close()  # returns once the fetching thread has ended
-    assert next(rows, None) is None
+def test_portions_follow_each_other_to_the_end_of_the_range(orders: Topic) -> None:
+    send_in_batches(orders, 10)
+    found = portions(orders, 5, 95)
+    assert [portion.start for portion in found] == [5, *(portion.stop for portion in found[:-1])]
+    assert found[-1].stop == 95
+    assert len(found) > 2
 
 
-def test_trimmed_records_are_an_error_that_names_them_or_are_left_out(
-    orders: Topic, caplog: pytest.LogCaptureFixture
-) -> None:
-    for i in range(10):
-        orders.send([b"%d" % i])
-    orders.admin.delete_records({(orders.name, 0): 4})
-    with pytest.raises(DataLost, match=f"Offsets 2 to 3 of {orders.name}-0 are gone: it holds 4 to 9 now"):
-        values(orders, 2, 10)
-    with caplog.at_level(logging.WARNING):
-        assert values(orders, 2, 10, fail_on_data_loss=False) == [b"%d" % i for i in range(4, 10)]
-    assert "Offsets 2 to 3" in caplog.text
-    assert values(orders, 0, 3, fail_on_data_loss=False) == []
+def test_no_more_is_fetched_than_was_asked_for(orders: Topic) -> None:
+    send_in_batches(orders, 10)
+    (first, *_) = portions(orders, 0, 100)
+    assert len(portions(orders, 0, 100, most_bytes=first.size_bytes)) == 1
+    assert len(portions(orders, 0, 100, most_bytes=first.size_bytes + 1)) == 2
+    assert portions(orders, 0, 100, most_bytes=0) == []
 
 
-def test_a_log_that_ends_before_the_range_has_lost_records(orders: Topic) -> None:
-    orders.send([b"x"])
-    with pytest.raises(DataLost, match=r"Offsets 5 to 8 .* are gone: it holds 0 to 0 now"):
-        values(orders, 5, 9)
+def test_what_is_not_there_yet_is_left_to_a_later_look(orders: Topic) -> None:
+    send_in_batches(orders, 1)
+    assert [portion.stop for portion in portions(orders, 0, 20)] == [10]
 
 
-def test_a_topic_that_was_deleted_has_lost_its_records(orders: Topic) -> None:
-    orders.send([b"x"])
-    orders.admin.delete_topic(orders.name)
-    with pytest.raises(DataLost, match=f"{orders.name}-0 is gone, and with it offsets 0 to 0"):
-        values(orders, 0, 1)
-    assert values(orders, 0, 1, fail_on_data_loss=False) == []
+def test_what_is_gone_is_an_error_behind_what_came_before_it(orders: Topic) -> None:
+    send_in_batches(orders, 2)
+    orders.admin.delete_records({(orders.name, 0): 10})
+    with pytest.raises(KafkaError) as raised:
+        portions(orders, 0, 20)
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_broker_that_was_never_there_is_named_after_the_timeout(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    broker.stop()
-    with pytest.raises(BrokerUnreachable, match=broker.address):
-        Connecting(broker.address, timeout_s=0.5).patient_cluster()
-    broker.start()
-    Connecting(broker.address).patient_cluster().close()
+def test_a_replay_goes_on_behind_what_its_target_let_go(orders: Topic) -> None:
+    send_in_batches(orders, 2)
+    orders.admin.delete_records({(orders.name, 0): 10})
+    seen: list[tuple[int, int]] = []
+    origin = Origin(Identity("a-cluster", "elsewhere", bytes(16)))
+    arrived = find_arrived(orders.cluster, orders.name, origin, lambda done, of: seen.append((done, of)))
+    assert (arrived.records, seen[-1]) == (0, (10, 10))
+
+
+def test_a_reader_that_is_closed_leaves_the_cluster_to_others(orders: Topic) -> None:
+    send_in_batches(orders, 20)
+    wanted = OffsetRange(orders.name, 0, 0, 200)
+    with closing(fetch_range(orders.cluster, wanted, NothingSkipped(), fetch_bytes=1000)) as found:
+        assert next(found).start == 0
+    assert "headrace-fetch" not in [thread.name for thread in threading.enumerate()]
+    assert orders.admin.describe_topic(orders.name).name == orders.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headrace.cold_log import ColdAway, ColdPartition, ColdRead, Held
+from headrace.cold_log import ColdAway, ColdBatches, ColdPartition, Held
 from headrace.wire.batch import iter_headers
 from headrace.wire.records import Record, decode_batch
 
@@ -47,7 +47,7 @@ class ColdCopy:
             return None
         return Held(headers[0].base_offset, headers[-1].next_offset, sum(header.length for header in headers))
 
-    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdRead:
+    async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdBatches:
         self.reads += 1
         await self._answer()
         found: list[bytes] = []
@@ -60,7 +60,7 @@ class ColdCopy:
                 next_offset = header.next_offset
         if not found:
             raise ColdAway(f"the copy has nothing at {offset}")
-        return ColdRead(found, next_offset)
+        return ColdBatches(found, next_offset)
 
     def _records(self, partition: ColdPartition, first: int, stop: int) -> list[Record]:
         records = [record for batch in self._held(partition) for record in decode_batch(batch)]
@@ -89,7 +89,7 @@ class ColdCopy:
             if header.base_offset >= stop:
                 continue
             left = None if left is None else left - len(batch)
-            if (left is not None and left < 0) or (oldest_ms is not None and header.max_timestamp < oldest_ms):
+            if (left is not None and left < 0) or (oldest_ms is not None and 0 <= header.max_timestamp < oldest_ms):
                 break
             start = header.base_offset
         return max(first, start)

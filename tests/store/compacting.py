@@ -6,17 +6,28 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from headrace.store.address import parse_address
-from headrace.store.redis import RedisLink
-from headrace.store.scripts import Scripts
-from headrace.store.stream_compaction import Compaction
-from headrace.store.stream_compaction_scripts import SOURCES
-from headrace.store.stream_repacking import Repacking
-from headrace.store.stream_walk import Pace
+import msgspec
+
+from headrace.store.options import StoreOptions
+from headrace.store.partition.old_records import CompactionPolicy
+from headrace.store.redis.address import parse_address
+from headrace.store.redis.route import Route
+from headrace.store.redis.scripts import Scripts
+from headrace.store.redis.topology import open_topology
+from headrace.store.stream.compaction import Compaction
+from headrace.store.stream.compaction_scripts import COMPACTION_SOURCES
+from headrace.store.stream.repacking import Repacking
+from headrace.store.stream.walk import Pace
+from headrace.store.topic_configs.policy import policy_of
 from tests.store.servers import Valkey
 
 STREAM, META = "headrace:default:{orders:0}:stream", "headrace:default:{orders:0}:meta"
 VOLATILE = {b"idle", b"inactive", b"lag"}
+
+
+def compaction_policy(**changes: Any) -> CompactionPolicy:
+    """That of a topic without configs, but for some of it."""
+    return msgspec.structs.replace(policy_of({}).compaction, **changes)
 
 
 class Clock:
@@ -32,7 +43,7 @@ class Clock:
 class Bench:
     """A stream, and the means to compact it step by step."""
 
-    def __init__(self, server: Valkey, link: RedisLink, reads: RedisLink, stream: str, meta: str) -> None:
+    def __init__(self, server: Valkey, link: Route, reads: Route, stream: str, meta: str) -> None:
         self.server = server
         self.link, self.reads = link, reads
         self.stream, self.meta = stream, meta
@@ -58,7 +69,9 @@ class Bench:
     def repacking(
         self, *, entries: int = 256, on_rest: Callable[[float], Awaitable[object]] | None = None
     ) -> Repacking:
-        return Repacking(self.link, self.reads, Scripts(self.link, SOURCES), self.stream, pace(entries, on_rest))
+        return Repacking(
+            self.link, self.reads, Scripts(self.link, COMPACTION_SOURCES), self.stream, pace(entries, on_rest)
+        )
 
     async def add(self, entry_id: str, **fields: str) -> None:
         """XADD; the id may be `*`."""
@@ -93,17 +106,15 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench_on(server: Valkey, stream: str = STREAM, meta: str = META) -> AsyncIterator[Bench]:
-    """Two links, as the store has them."""
-    address = parse_address(server.url)
-    link, reads = RedisLink(address, "commands"), RedisLink(address, "reads")
-    await link.start()
-    await reads.start()
-    await link.call("HSET", meta, "format", "stream")
+    """Two ways to the stream, as the store has them."""
+    topology = open_topology(parse_address(server.url), StoreOptions())
+    await topology.start()
+    slot = topology.slot_of(stream)
+    await slot.link.call("HSET", meta, "format", "stream")
     try:
-        yield Bench(server, link, reads, stream, meta)
+        yield Bench(server, slot.link, slot.reads, stream, meta)
     finally:
-        await link.close()
-        await reads.close()
+        await topology.close()
 
 
 def pace(entries: int, on_rest: Callable[[float], Awaitable[object]] | None) -> Pace:

@@ -8,15 +8,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 import uvloop
 
-from headrace.store.address import parse_address
-from headrace.store.nodes import Node
-from headrace.store.partition import Partition
-from headrace.store.store import Store, StoreOptions
+from headrace.store.cluster.endpoints import node_at
+from headrace.store.log.partition import LogPartition
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import parse_address
+from headrace.store.store import Store
+from tests.movable_clock import MovableClock
 from tests.store.cold_copy import ColdCopy
 from tests.store.produced import log_partition
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 from tests.store.tiered import OPTIONS, OpenTiered, fill
+from tests.stores import FORM, shared_servers
 
 OpenStore = Callable[..., Awaitable[Store]]
 StartValkey = Callable[..., Valkey]
@@ -33,6 +36,10 @@ def start_valkey() -> Iterator[StartValkey]:
     started: list[Valkey] = []
 
     def start(**options: object) -> Valkey:
+        if FORM != "one":
+            if options:
+                pytest.skip("options are a single server's")
+            return shared_servers()  # type: ignore[return-value]
         started.append(Valkey(**options))  # type: ignore[arg-type]
         return started[-1].start()
 
@@ -56,7 +63,13 @@ async def proxy(valkey: Valkey) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def open_store(valkey: Valkey) -> AsyncIterator[OpenStore]:
+def clock() -> MovableClock:
+    """The time of all stores that `open_store` opens."""
+    return MovableClock()
+
+
+@pytest.fixture
+async def open_store(valkey: Valkey, clock: MovableClock) -> AsyncIterator[OpenStore]:
     """Stores as brokers open them; each has a node id of its own unless told otherwise."""
     opened: list[Store] = []
 
@@ -64,8 +77,9 @@ async def open_store(valkey: Valkey) -> AsyncIterator[OpenStore]:
         node_id = len(opened) if node_id is None else node_id
         store = Store(
             parse_address(url or valkey.url),
-            Node(node_id, "127.0.0.1", port or 9092 + node_id),
+            node_at(node_id, "127.0.0.1", port or 9092 + node_id),
             StoreOptions(**options),  # type: ignore[arg-type]
+            clock,
         )
         await store.start()
         opened.append(store)
@@ -82,9 +96,9 @@ async def store(open_store: OpenStore) -> Store:
 
 
 @pytest.fixture
-async def partition(store: Store) -> Partition:
+async def partition(store: Store) -> LogPartition:
     """Partition 0 of a topic `orders` with one partition."""
-    return await log_partition(store, await store.catalogue.create("orders", 1, {}), 0)
+    return await log_partition(store, await store.default.catalogue.create("orders", 1, {}), 0)
 
 
 @pytest.fixture
@@ -97,8 +111,9 @@ async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiere
     """Stores that share a Redis and a cold log."""
     opened: list[Store] = []
 
-    async def open_one() -> Store:
-        node = Node(len(opened), "127.0.0.1", 9092 + len(opened))
+    async def open_one(node_id: int | None = None) -> Store:
+        node_id = len(opened) if node_id is None else node_id
+        node = node_at(node_id, "127.0.0.1", 9092 + node_id)
         store = Store(parse_address(valkey.url), node, OPTIONS)
         store.plug_in(cold)
         await store.start()
@@ -111,11 +126,11 @@ async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiere
 
 
 @pytest.fixture
-async def tiered(open_tiered: OpenTiered) -> Partition:
+async def tiered(open_tiered: OpenTiered) -> LogPartition:
     """A partition of ten entries of two records each, at a second from each other; the tail cache has none of them."""
     store = await open_tiered()
     partition = await log_partition(
-        store, await store.catalogue.create("orders", 1, {"remote.storage.enable": "true"}), 0
+        store, await store.default.catalogue.create("orders", 1, {"remote.storage.enable": "true"}), 0
     )
     await fill(partition, 10)
     return partition

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from headrace.store.catalogue import Topic
-from headrace.store.entries import Taken
-from headrace.store.partition import Partition
-from headrace.store.partitions import AnyPartition
+from headrace.store.cluster.catalogue import Topic
+from headrace.store.log.partition import LogPartition
+from headrace.store.partition.appending import Appended
+from headrace.store.partition.base import Partition
+from headrace.store.partition.entries import Batches
 from headrace.store.store import Store
-from headrace.store.writer import Appended
-from headrace.wire.batch import BatchHeader, check_produced, iter_headers
-from headrace.wire.records import Record, decode_batch, encode_batch
+from headrace.store.stream.partition import StreamPartition
+from headrace.store.stream.records import pack_batch
+from headrace.wire.batch import BatchHeader, check_produced, iter_headers, read_header
+from headrace.wire.records import Record, decode_batch, encode_batch, unpack
+from headrace.wire.skim import finish
 from tests.store.servers import Valkey
 
 MAX_BATCH_BYTES = 64 << 20
@@ -42,7 +45,7 @@ def batch(
 
 
 def produce(
-    partition: AnyPartition,
+    partition: Partition,
     *values: bytes,
     producer: int = -1,
     epoch: int = 0,
@@ -52,7 +55,17 @@ def produce(
 ) -> asyncio.Future[Appended]:
     """Hands one batch to the writer."""
     data, header = batch(values, producer=producer, epoch=epoch, sequence=sequence, timestamps=timestamps)
-    return partition.writer.submit(data, header, timeout_s)
+    return submit(partition, data, header, timeout_s)
+
+
+def submit(
+    partition: Partition, data: memoryview, header: BatchHeader, timeout_s: float = TIMEOUT_S
+) -> asyncio.Future[Appended]:
+    """Hands a batch that is small to the writer, in the form that the partition's format has."""
+    packed = b""
+    if isinstance(partition, StreamPartition):
+        packed = finish(pack_batch(unpack(data, header, MAX_BATCH_BYTES), header, not partition.policy.log_append_time))
+    return partition.writer.submit(data, header, timeout_s, packed)
 
 
 class Stored(NamedTuple):
@@ -64,13 +77,13 @@ class Stored(NamedTuple):
     leader_epoch: int
 
 
-def stored_entries(valkey: Valkey, partition: AnyPartition) -> list[tuple[int, bytes]]:
+def stored_entries(valkey: Valkey, partition: Partition) -> list[tuple[int, bytes]]:
     """Base and bytes of each entry of the stream."""
     rows = valkey.stream(partition.keys.log)
     return [(int(identity.split(b"-")[0]), fields[b"b"]) for identity, fields in rows]
 
 
-def stored(valkey: Valkey, partition: AnyPartition) -> list[Stored]:
+def stored(valkey: Valkey, partition: Partition) -> list[Stored]:
     """All records of the stream, by asking the server and nobody else; each entry's id is its first offset."""
     records: list[Stored] = []
     for base, data in stored_entries(valkey, partition):
@@ -90,9 +103,10 @@ def records_of(data: bytes | memoryview) -> list[Stored]:
     ]
 
 
-def records_in(taken: Taken) -> list[Stored]:
-    """The records of what was read."""
-    return [record for chunk in taken.chunks for record in records_of(memoryview(chunk))]
+def records_in(taken: Batches) -> list[Stored]:
+    """The records of what was read; a batch that only carries readers over a gap has none."""
+    shown = [chunk for chunk in taken.chunks if not read_header(chunk).is_control]
+    return [record for chunk in shown for record in records_of(memoryview(chunk))]
 
 
 def values(records: Sequence[Stored]) -> list[bytes | None]:
@@ -114,15 +128,22 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], timeout_s: float = 
             await asyncio.sleep(0.002)
 
 
-async def log_partition(store: Store, topic: Topic, number: int = 0) -> Partition:
+async def log_partition(store: Store, topic: Topic, number: int = 0) -> LogPartition:
     """A partition of format `log`."""
-    partition = await store.partition(topic, number)
-    assert isinstance(partition, Partition)
+    partition = await store.default.partition(topic, number)
+    assert isinstance(partition, LogPartition)
     return partition
 
 
-async def same_partition(store: Store, partition: AnyPartition) -> Partition:
+async def same_partition(store: Store, partition: Partition) -> LogPartition:
     """The partition as another store sees it."""
-    topic = await store.catalogue.find(partition.topic.name)
+    topic = await store.default.catalogue.find(partition.topic.name)
     assert topic is not None
     return await log_partition(store, topic, partition.number)
+
+
+def store_of(partition: Partition) -> Store:
+    """The store that opened a partition: the partition itself does not know it."""
+    store = getattr(partition.context.spawn, "__self__", None)
+    assert isinstance(store, Store)
+    return store

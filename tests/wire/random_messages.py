@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from headrace.wire.apis import APIS, request_class, response_class
-from headrace.wire.schema import Field, Message, Payload, fields_of
+from headrace.wire.schema import Message, MessageField, Payload, fields_of
 
 M = TypeVar("M", bound=Message)
 
@@ -16,10 +16,22 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ("", "a", "orders", "x" * 126, "y" * 127, "z" * 300, "größe", "流", "\0", "🎏" * 40)
 
 # What kio reads as a time or an enumeration holds fewer values than the number that travels.
+_CODES = tuple(code.value for code in KioErrorCode)
+_MOMENTS = (0, 1, 1_700_000_000_000)
+_PERIODS = (-1, 0, 86_400_000)
 NARROWED = {
-    "error_code": tuple(code.value for code in KioErrorCode),
-    "log_append_time_ms": (-1, 0, 1, 1_700_000_000_000),
-    "retention_time_ms": (-1, 0, 86_400_000),
+    "error_code": _CODES,
+    "partition_error_code": _CODES,
+    "log_append_time_ms": (-1, *_MOMENTS),
+    "issue_timestamp": _MOMENTS,
+    "expiry_timestamp": _MOMENTS,
+    "max_timestamp": _MOMENTS,
+    "transaction_start_time": _MOMENTS,
+    "retention_time_ms": _PERIODS,
+    "max_lifetime_ms": _PERIODS,
+    "renew_period_ms": _PERIODS,
+    "expiry_time_period_ms": _PERIODS,
+    "session_lifetime_ms": _PERIODS,
 }
 
 
@@ -40,7 +52,7 @@ def random_message(cls: type[M], version: int, rng: random.Random) -> M:
     return cls(**values)
 
 
-def _value(field: Field, version: int, rng: random.Random) -> Any:
+def _value(field: MessageField, version: int, rng: random.Random) -> Any:
     if field.tag is not None and rng.random() < 0.3:
         return field.default
     if version in field.nullable and rng.random() < 0.2:
@@ -50,7 +62,7 @@ def _value(field: Field, version: int, rng: random.Random) -> Any:
     return _element(field, version, rng)
 
 
-def _element(field: Field, version: int, rng: random.Random) -> Any:
+def _element(field: MessageField, version: int, rng: random.Random) -> Any:
     if field.nested is not None:
         return random_message(field.nested, version, rng)
     if field.name in NARROWED:

@@ -16,14 +16,7 @@ from headrace.wire.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
-    BatchError,
     BatchHeader,
-    BatchTooLarge,
-    CorruptBatch,
-    InvalidBatch,
-    InvalidTimestamp,
-    UnsupportedCompression,
-    UnsupportedFormat,
     check_crc,
     check_produced,
     crc_of,
@@ -36,6 +29,15 @@ from headrace.wire.batch import (
     stamp,
     stamp_append_time,
     stamp_producer,
+)
+from headrace.wire.batch_errors import (
+    BatchError,
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidTimestamp,
+    UnsupportedCompression,
+    UnsupportedFormat,
 )
 from headrace.wire.records import Record, decode_batch, encode_batch
 

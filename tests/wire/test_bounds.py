@@ -16,7 +16,7 @@ from headrace.wire.messages.create_topics import CreatableReplicaAssignment, Cre
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.offset_fetch import OffsetFetchRequest
-from headrace.wire.schema import SCALARS, Field, Message, Payload, fields_of
+from headrace.wire.schema import SCALARS, Message, MessageField, Payload, fields_of
 from tests.wire.random_messages import all_requests, random_message
 from tests.wire.test_codec import names
 
@@ -38,7 +38,7 @@ MOST_PER_BYTE = 48
 def small_message(cls: type[Payload], version: int) -> bytes:
     """A random message that is short enough to be tried at every byte."""
     rng = random.Random(f"{cls.__name__} {version}")
-    found = (codec.encode_bytes(random_message(cls, version, rng), version) for _ in range(30))
+    found = (codec.encode_bytes(random_message(cls, version, rng), version) for _ in range(300))
     return max((data for data in found if len(data) < 400), key=len)
 
 
@@ -94,7 +94,7 @@ def emptiest(cls: type[Message], version: int) -> Message:
     return cls(**values)
 
 
-def tiny(field: Field, version: int) -> object:
+def tiny(field: MessageField, version: int) -> object:
     if field.nested is not None:
         return emptiest(field.nested, version)
     if field.kind in SCALARS:

@@ -24,6 +24,8 @@ from headrace.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from headrace.wire.messages.txn_offset_commit import TxnOffsetCommitResponse, TxnOffsetCommitResponseTopic
 from headrace.wire.schema import ZERO_UUID, Buffer, Message, Payload, Records, fields_of
 from tests.wire.random_messages import all_versions, random_message
 
@@ -32,6 +34,12 @@ NOT_IN_KIO = {
     ("ApiVersionsResponse", 5),
     ("DeleteGroupsRequest", 3),
     ("DeleteGroupsResponse", 3),
+    ("TxnOffsetCommitRequest", 6),
+    ("TxnOffsetCommitResponse", 6),
+    ("StreamsGroupHeartbeatRequest", 1),
+    ("StreamsGroupHeartbeatResponse", 1),
+    ("StreamsGroupDescribeRequest", 1),
+    ("StreamsGroupDescribeResponse", 1),
 }
 DATA = [(cls, v) for cls in (ConsumerProtocolSubscription, ConsumerProtocolAssignment) for v in range(4)]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -126,6 +134,12 @@ def test_versions_that_kio_does_not_have_are_laid_out_as_kafka_writes_them() -> 
     assert codec.encode_bytes(nobody, 5) == b"\x03rd\x021\0\xff\xff\xff\xff\0"
     response = DeleteGroupsResponse(3, [DeletableGroupResult("g", 68, "no")])
     assert codec.encode_bytes(response, 3) == b"\0\0\0\x03\x02\x02g\0\x44\x03no\0\0"
+    commit = TxnOffsetCommitResponse(3, [TxnOffsetCommitResponseTopic("t", bytes(range(16)), [])])
+    assert codec.encode_bytes(commit, 6) == b"\0\0\0\x03\x02" + bytes(range(16)) + b"\x01\0\0"
+    heartbeat = StreamsGroupHeartbeatResponse(1, 35, "no", "m", 2, 3, 9, 4, 8, None, None, None, None, True, 5, None)
+    assert codec.encode_bytes(heartbeat, 1) == (
+        b"\0\0\0\x01\0\x23\x03no\x02m\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0\0\0\0\0\x08\0\0\0\0\x01\0\0\0\x05\0\0"
+    )
 
 
 def test_fields_of_other_versions_keep_their_default() -> None:

@@ -11,25 +11,19 @@ from hypothesis import strategies as st
 
 from headrace.wire.batch import (
     HEADER_BYTES,
-    BatchError,
-    BatchTooLarge,
-    CorruptBatch,
-    InvalidBatch,
-    UnsupportedFormat,
     check_crc,
     check_produced,
     crc_of,
     pack_header,
     read_header,
+    stamp_max_timestamp,
 )
+from headrace.wire.batch_errors import BatchError, BatchTooLarge, CorruptBatch, InvalidBatch, UnsupportedFormat
 from headrace.wire.compression import CODECS, Compression, compress
-from headrace.wire.records import (
-    Record,
-    check_records,
-    decode_batch,
-    encode_batch,
-)
+from headrace.wire.records import Record, decode_batch, encode_batch
+from headrace.wire.times import newest_time
 from headrace.wire.varint import encode_varint, encode_varlong
+from tests.wire.skimmed import keyless, newest
 
 NOW = 1_700_000_000_000
 MIB = 1024 * 1024
@@ -77,8 +71,39 @@ def test_records_come_back_as_they_were(records: list[Record], codec: Compressio
     assert decode_batch(batch) == decode_batch(memoryview(batch)) == records
     header = check_crc(batch)
     assert (header.count, header.last_offset, header.leader_epoch) == (len(records), records[-1].offset, 3)
-    newest = max(record.timestamp for record in records)
-    assert header.max_timestamp == newest == check_records(batch)
+    latest = max(record.timestamp for record in records)
+    assert header.max_timestamp == latest == newest(batch)
+
+
+@given(st.lists(st.one_of(st.just(-1), st.integers(-9, NOW + 9)), min_size=1), st.sampled_from(CODECS), st.integers())
+@settings(deadline=None)
+def test_the_newest_time_is_found_whatever_the_header_says(times: list[int], codec: Compression, says: int) -> None:
+    batch = bytearray(encode_batch([Record(at, time) for at, time in enumerate(times)], compression=codec))
+    stamp_max_timestamp(batch, max(min(says, NOW), -NOW))
+    assert newest_time(batch) == max(-1, *times)
+
+
+def test_looking_for_times_unfolds_no_more_than_is_allowed() -> None:
+    batch = encode_batch([Record(0, NOW, None, bytes(MIB))], compression="zstd")
+    assert newest_time(batch, max_bytes=2 * MIB) == NOW
+    with pytest.raises(BatchTooLarge):
+        newest_time(batch, max_bytes=MIB)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"", id="no records"),
+        pytest.param(raw_record()[:-1], id="a record that is cut off"),
+        pytest.param(raw_record() + b"\0", id="a byte behind the last"),
+        pytest.param(b"\x01" + raw_record(), id="a negative length"),
+        pytest.param(raw_record(timestamp_delta=(1 << 63) - 1), id="a time beyond 64 bits"),
+        pytest.param(b"\xff" * 20, id="no number"),
+    ],
+)
+def test_times_of_broken_records_are_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidBatch):
+        newest_time(raw_batch(payload, 1))
 
 
 @given(consecutive(), st.sampled_from(CODECS))
@@ -165,21 +190,19 @@ def test_a_batch_whose_records_lie_is_refused_although_its_crc_is_right(batch: b
     with pytest.raises(InvalidBatch):
         decode_batch(batch)
     with pytest.raises(InvalidBatch):
-        check_records(batch)
+        keyless(batch)
 
 
 def test_the_deep_check_wants_dense_offsets_where_reading_allows_gaps() -> None:
     batch = raw_batch(raw_record() + raw_record(offset_delta=2), 2, last_offset_delta=2)
     assert [record.offset for record in decode_batch(batch)] == [0, 2]
     with pytest.raises(InvalidBatch, match="0, 1, 2"):
-        check_records(batch)
+        keyless(batch)
 
 
 def test_a_compacted_topic_wants_a_key_on_every_record() -> None:
     batch = encode_batch([Record(0, NOW, key=b""), Record(1, NOW)])
-    assert check_records(batch) == NOW
-    with pytest.raises(InvalidBatch, match="Record 1 has no key"):
-        check_records(batch, keys_required=True)
+    assert keyless(batch) == (1, [1])
 
 
 @pytest.mark.parametrize("codec", CODECS)

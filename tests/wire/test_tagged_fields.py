@@ -12,7 +12,7 @@ from kio.serial import entity_reader
 from headrace.wire import codec
 from headrace.wire.encoder_source import EncoderSource
 from headrace.wire.messages.fetch import FetchRequest
-from headrace.wire.schema import Field, Message, Payload
+from headrace.wire.schema import Message, MessageField, Payload
 from tests.wire.random_messages import all_versions, random_message
 from tests.wire.test_codec import NOT_IN_KIO, kio_class, names
 
@@ -22,9 +22,9 @@ FLEXIBLE = [(cls, version) for cls, version in all_versions() if codec.is_flexib
 class FromTheFuture(EncoderSource):
     """An encoder that knows one tagged field more, in every structure: the name of the structure's class."""
 
-    def present(self, cls: type[Message]) -> tuple[list[Field], list[Field]]:
+    def present(self, cls: type[Message]) -> tuple[list[MessageField], list[MessageField]]:
         body, tagged = super().present(cls)
-        news = Field("__class__.__name__", "string", False, None, range(100), range(0), 9_999, "")
+        news = MessageField("__class__.__name__", "string", False, None, range(100), range(0), 9_999, "")
         return body, [*tagged, news]
 
 

@@ -1,0 +1,43 @@
+"""Small batches that hold a lot: what one client can send to keep a broker busy."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from headrace.wire.batch import CRC_COVERS_FROM, crc_of
+from headrace.wire.compression import Compression
+from headrace.wire.records import Record, encode_batch
+
+NOW = 1_700_000_000_000
+MIB = 1 << 20
+TINY_RECORDS = 60_000
+CODECS: tuple[Compression, ...] = ("gzip", "snappy", "lz4", "zstd")
+_MAX_TIMESTAMP_AT = 35
+
+
+def bombs_of(codec: Compression, max_timestamp: int = NOW + 1) -> Iterator[bytes]:
+    """Batches of at most a megabyte: the largest that are taken, one that is not, and many or strange records.
+
+    Their headers say a newest time that no record has: one above has look-ups by time go over all records, with 0 the
+    broker does so to find the right one.
+    """
+    for batch in _bombs_of(codec):
+        batch[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp.to_bytes(8, "big")
+        batch[17:CRC_COVERS_FROM] = crc_of(batch).to_bytes(4, "big")
+        yield bytes(batch)
+
+
+def _bombs_of(codec: Compression) -> Iterator[bytearray]:
+    noise = random.Random(1).randbytes(600_000)
+    yield _batch(codec, Record(0, NOW, b"k", bytes(15 * MIB)))
+    if codec != "snappy":  # it packs no more than 22 times
+        yield _batch(codec, Record(0, NOW, b"k", noise + bytes(50 * MIB)))
+        yield _batch(codec, Record(0, NOW, b"k", bytes(120 * MIB)))
+    yield _batch(codec, *(Record(n, NOW, b"k", None) for n in range(TINY_RECORDS)))
+    yield _batch(codec, *(Record(n, NOW, None, None) for n in range(TINY_RECORDS)))
+    yield _batch(codec, Record(0, NOW, b"k", None, [("", None)] * 500_000))
+
+
+def _batch(codec: Compression, *records: Record) -> bytearray:
+    return bytearray(encode_batch(records, compression=codec))

@@ -1,0 +1,126 @@
+"""The checker finds nothing where nothing is wrong, with nodes that die and a store that restarts; and finds bugs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.broker.transactions.finishing import _Marks
+from headrace.store.cluster.transactions import TransactionStore
+from headrace.store.partition.aborted import AbortedList
+from headrace.store.partition.appending import Appender
+from headrace.store.partition.base import Partition
+from headrace.transactions.state import Ending
+from tests.broker.transactions.checker import Checker
+from tests.broker.transactions.conftest import StartNode
+from tests.broker.transactions.producing import Nodes
+from tests.broker.transactions.test_steps import die
+from tests.broker_process import RedisProcess
+
+
+async def test_two_nodes_and_producers_of_both_versions_show_no_anomaly(start_node: StartNode) -> None:
+    nodes = Nodes(await start_node(0), await start_node(1))
+    assert not await Checker(nodes, 1).run(4, 12)
+
+
+async def _anomalies(start_node: StartNode) -> dict[str, int]:
+    return dict(await Checker(Nodes(await start_node()), 2).run(3, 8))
+
+
+def _skip_a_partition(patch: pytest.MonkeyPatch) -> None:
+    mark = _Marks._mark
+
+    async def some(self: _Marks, topic: Any, number: int) -> None:
+        if number != 1:
+            await mark(self, topic, number)
+
+    patch.setattr(_Marks, "_mark", some)
+
+
+def _forget_the_aborted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AbortedList, "between", lambda self, offset, end: [])
+
+
+def _stable_is_the_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "stable_end", property(lambda self: self.end))
+
+
+def _verify_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Appender, "_unverified", lambda self, first, coming: False)
+    add = TransactionStore.add
+
+    async def added(self: TransactionStore, *arguments: Any, **options: Any) -> Any:
+        found = await add(self, *arguments, **options)
+        return found._replace(error=type(found.error)(0)) if options.get("only_check") else found
+
+    patch.setattr(TransactionStore, "add", added)
+
+
+def _flip_a_marker(patch: pytest.MonkeyPatch) -> None:
+    init = _Marks.__init__
+
+    def flipped(self: _Marks, store: Any, thing: Any, ending: Ending) -> None:
+        init(self, store, thing, ending)
+        if ending.number % 3 == 0:
+            self._marker = self._marker._replace(commit=not self._marker.commit)
+
+    patch.setattr(_Marks, "__init__", flipped)
+
+
+def _lose_verdicts(patch: pytest.MonkeyPatch) -> None:
+    async def abort(self: TransactionStore, org: str, group: str, pid: int, number: int, *, commit: bool) -> None:
+        await give(self, org, group, pid, number, commit=False)
+
+    give = TransactionStore.give_verdict
+    patch.setattr(TransactionStore, "give_verdict", abort)
+
+
+@pytest.mark.parametrize(
+    ("plant", "expected"),
+    [
+        (_skip_a_partition, {"a transaction hangs"}),
+        (_forget_the_aborted, {"aborted read"}),
+        (_stable_is_the_end, {"aborted read", "the last stable offset went back"}),
+        (_verify_nothing, {"a transaction hangs", "aborted read"}),
+        (_flip_a_marker, {"aborted read", "a committed record is lost"}),
+        (_lose_verdicts, {"offset and records differ"}),
+    ],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+)
+async def test_it_catches_a_bug_that_was_planted(
+    start_node: StartNode,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    expected: set[str],
+) -> None:
+    plant(monkeypatch)
+    assert expected & (await _anomalies(start_node)).keys()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(3))
+async def test_nodes_die_and_the_store_restarts_without_an_anomaly(
+    start_node: StartNode, redis: RedisProcess, seed: int
+) -> None:
+    nodes = Nodes(await start_node(0), await start_node(1))
+    checker = Checker(nodes, seed)
+
+    async def disturb() -> None:
+        for number in range(6):
+            await asyncio.sleep(1.5)
+            if number % 3 == 2:
+                redis.stop()
+                redis.start()
+                continue
+            victim = number % 2
+            await die(nodes.clients.pop(victim).broker)
+            await asyncio.sleep(1.5)
+            nodes.clients.update(Nodes(await start_node(victim)).clients)
+
+    disturbing = asyncio.create_task(disturb())
+    anomalies = await checker.run(4, 60)
+    await disturbing
+    assert not anomalies

@@ -1,0 +1,129 @@
+"""A real Valkey cluster for tests, and what happens to one: fail-overs, slots that move, servers that come and go."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import hiredis
+
+from headrace.store.embedded.trial import HOST, TrialCluster, TrialServer, node_id
+from headrace.store.redis.topology import slot_number
+from tests.broker_process import wait_until
+
+_TIMEOUT_S = 60.0
+_MIGRATE_TIMEOUT_MS = 10_000
+
+
+class ClusterOfServers(TrialCluster):
+    """Three primaries with a replica each, unless told otherwise."""
+
+    def __init__(self, folder: Path, *, primaries: int = 3, replicas: int = 1, durability: str = "memory") -> None:
+        super().__init__(folder, primaries=primaries, replicas=replicas, durability=durability)  # type: ignore[arg-type]
+
+    def owner_of(self, slot: int) -> TrialServer:
+        """The primary that has a slot now, by the word of any server that works."""
+        for server in self.servers:
+            if server.is_running and b"cluster_state:ok" in server.ask("CLUSTER", "INFO"):
+                for first, last, primary, *_ in server.ask("CLUSTER", "SLOTS"):
+                    if first <= slot <= last:
+                        return self._at(primary[1])
+        raise AssertionError(f"no server has slot {slot}")
+
+    def owner_of_key(self, key: str) -> TrialServer:
+        return self.owner_of(slot_number(key))
+
+    def _at(self, port: int) -> TrialServer:
+        return next(server for server in self.servers if server.port == port)
+
+    def replica_of(self, primary: TrialServer) -> TrialServer:
+        wanted = str(primary.port)
+        return next(
+            one
+            for one in self.servers
+            if one.is_running and one is not primary and one.info("replication").get("master_port") == wanted
+        )
+
+    def wait_whole(self) -> None:
+        """Returns once all slots are served and all replicas are in step."""
+        wait_until(self.is_whole, "the cluster does not become whole", _TIMEOUT_S)
+
+    def kill_primary(self, slot: int) -> TrialServer:
+        """Kills the server that has a slot; returns once its replica took over."""
+        primary = self.owner_of(slot)
+        replica = self.replica_of(primary)
+        primary.kill()
+        wait_until(lambda: replica.info("replication")["role"] == "master", "no fail-over", _TIMEOUT_S)
+        return primary
+
+    def fail_over(self, slot: int) -> None:
+        """Has the replica of a slot's server take over, in good order."""
+        replica = self.replica_of(self.owner_of(slot))
+        replica.ask("CLUSTER", "FAILOVER")
+        wait_until(lambda: replica.info("replication")["role"] == "master", "no fail-over", _TIMEOUT_S)
+
+    def slots_of(self, server: TrialServer) -> list[int]:
+        rows = server.ask("CLUSTER", "SLOTS")
+        return [slot for first, last, one, *_ in rows if one[1] == server.port for slot in range(first, last + 1)]
+
+    def move(self, slots: list[int], target: TrialServer) -> None:
+        """Moves slots to a server at once, each with all its keys (Valkey 9)."""
+        for slot in slots:
+            wait_until(
+                lambda one=slot: self._moves_on(one, target),  # type: ignore[misc]
+                f"slot {slot} does not move",
+                _TIMEOUT_S,
+            )
+
+    def _moves_on(self, slot: int, target: TrialServer) -> bool:
+        """Whether a slot has arrived; a migration that the servers gave up (they are busy, too) is begun again."""
+        source = self.owner_of(slot)
+        if source is target:
+            return True
+        rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in source.ask("CLUSTER", "GETSLOTMIGRATIONS")]
+        ours = [row for row in rows if (row[b"operation"], row[b"slot_ranges"]) == (b"EXPORT", b"%d-%d" % (slot, slot))]
+        if all(row[b"state"] in (b"success", b"failed", b"cancelled") for row in ours):
+            try:
+                source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", node_id(target))
+            except hiredis.ReplyError as error:  # the map is being changed
+                print(f"slot {slot} from {source} to {target}: {error}")
+        return False
+
+    def move_key_by_key(self, slot: int, target: TrialServer) -> None:
+        """Moves a slot as servers before Valkey 9 do it: meanwhile its keys are at two servers, and clients get ASK."""
+        source = self.owner_of(slot)
+        if source is target:
+            return
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", node_id(source))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", node_id(target))
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
+            source.ask("MIGRATE", HOST, target.port, keys[0], 0, _MIGRATE_TIMEOUT_MS)
+        for server in (target, source):
+            server.ask("CLUSTER", "SETSLOT", slot, "NODE", node_id(target))
+        self._wait_moved(slot, target)
+
+    def _wait_moved(self, slot: int, target: TrialServer) -> None:
+        wait_until(lambda: self.owner_of(slot) is target, f"slot {slot} does not move", _TIMEOUT_S)
+
+    def remove(self, server: TrialServer) -> None:
+        """Takes a server without slots out of the cluster."""
+        gone = node_id(server)
+        server.stop()
+        self.servers.remove(server)
+        for other in self.servers:
+            with contextlib.suppress(hiredis.ReplyError):
+                other.ask("CLUSTER", "FORGET", gone)
+
+    def cut_links(self, server: TrialServer) -> None:
+        """Ends all connections of clients."""
+        server.ask("CLIENT", "KILL", "TYPE", "normal")
+
+
+@contextlib.contextmanager
+def running(cluster: ClusterOfServers) -> Iterator[ClusterOfServers]:
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -1,0 +1,102 @@
+"""The console as a process beside its broker: what it relays, and whose end ends what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.broker_process import BrokerProcess, free_port, wait_until
+from tests.conftest import StartBroker
+from tests.console.conftest import console_of
+
+API = "/api/v1"
+
+
+def console_pids(broker: BrokerProcess) -> list[int]:
+    found = []
+    for pid in Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"headrace.cli.console.process" in words:
+            found.append(int(pid))
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_relays_metrics_and_health_of_every_node(start_broker: StartBroker) -> None:
+    broker = start_broker(nodes=2, http_port=free_port(), console=True)
+    with console_of(broker) as console:
+        assert console.get("/health/live").json() == {"live": True}
+        assert console.get("/health/ready").json() == {"ready": True}
+        page = console.get("/metrics")
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert page.text.count("# TYPE headrace_build_info ") == 1
+        nodes = {line.split('node="')[1].split('"')[0] for line in page.text.splitlines() if "build_info{" in line}
+        assert len(nodes) == 2
+        assert console.get(f"{API}/overview").json()["nodes_here"] == 2
+    (pid,) = console_pids(broker)
+    assert broker.stop() == 0
+    wait_until(lambda: not is_running(pid), "the console outlives its broker")
+
+
+def test_a_console_that_dies_is_started_again_and_the_broker_goes_on(start_broker: StartBroker) -> None:
+    broker = start_broker(http_port=free_port(), console=True)
+    with console_of(broker):
+        (first,) = console_pids(broker)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: bool(set(console_pids(broker)) - {first}), "no other console was started")
+    with console_of(broker) as console:
+        assert console.get("/health/ready").status_code == 200
+    assert broker.is_running
+
+
+def test_a_console_goes_with_a_broker_that_is_killed(start_broker: StartBroker) -> None:
+    broker = start_broker(http_port=free_port(), console=True)
+    with console_of(broker):
+        (pid,) = console_pids(broker)
+    broker.kill()
+    wait_until(lambda: not is_running(pid), "the console outlives its broker")
+
+
+def test_a_node_that_hangs_is_503_within_the_deadline(start_broker: StartBroker) -> None:
+    broker = start_broker(http_port=free_port(), console=True)
+    with console_of(broker) as console:
+        broker.send_signal(signal.SIGSTOP)
+        try:
+            answer = console.get("/health/ready", timeout=10)
+            assert answer.status_code == 503
+            assert answer.json()["missing"] == {"node": "it does not answer"}
+        finally:
+            broker.send_signal(signal.SIGCONT)
+
+
+def test_a_console_apart_shows_a_cluster(broker: BrokerProcess) -> None:
+    command = [sys.executable, "-c", "from headrace.cli.main import main; main()", "console"]
+    port = free_port()
+    process = subprocess.Popen([*command, "--bootstrap", broker.address, "--http-port", str(port), "--read-only"])
+    try:
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}{API}/overview").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        wait_until(answers, "the console does not answer")
+        session = httpx.get(f"http://127.0.0.1:{port}{API}/session").json()
+        assert (session["read_only"], session["has_nodes"]) == (True, False)
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 404
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM)

@@ -1,0 +1,68 @@
+"""What the console refuses, and what it tells the browser to refuse."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.broker_process import free_port
+from tests.conftest import StartBroker
+from tests.console.conftest import console_of
+
+API = "/api/v1"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example"])
+def test_another_host_name_is_refused(console: httpx.Client, host: str) -> None:
+    assert console.get(f"{API}/topics", headers={"Host": host}).status_code in (400, 403)
+    assert console.get("/", headers={"Host": host}).status_code in (400, 403)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    ],
+)
+def test_another_site_changes_nothing(console: httpx.Client, topic: str, headers: dict[str, str]) -> None:
+    body = b'{"name": "%s"}' % topic.encode()
+    answer = console.post(f"{API}/topics", content=body, headers={"Content-Type": "application/json"} | headers)
+    assert answer.status_code in (403, 415)
+    assert console.get(f"{API}/topics/{topic}").status_code == 404
+
+
+def test_the_browser_is_told_to_load_from_here_alone(console: httpx.Client) -> None:
+    for path in ("/", "/static/app.js", f"{API}/session", f"{API}/nothing"):
+        headers = console.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+    assert "server" not in console.get("/").headers
+
+
+def test_files_outside_of_the_static_folder_are_not_served(console: httpx.Client) -> None:
+    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/app.py", "/static/"):
+        assert console.get(path).status_code == 404
+
+
+def test_bodies_have_a_limit(console: httpx.Client, topic: str) -> None:
+    answer = console.post(f"{API}/topics/{topic}/messages", json={"value": "x" * (5 << 20)})
+    assert answer.status_code == 413
+
+
+def test_a_read_only_console_changes_nothing(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker(http_port=free_port(), console=True, console_read_only=True)
+    with console_of(broker) as console:
+        assert console.get(f"{API}/session").json()["read_only"]
+        answer = console.post(f"{API}/topics", json={"name": topic})
+        assert (answer.status_code, answer.json()["code"]) == (403, "READ_ONLY")
+        assert console.post(f"{API}/groups/reset", json={"group": "g", "to": "latest"}).status_code == 200
+        assert (
+            console.post(f"{API}/groups/reset", json={"group": "g", "to": "latest", "execute": True}).status_code == 403
+        )

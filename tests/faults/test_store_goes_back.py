@@ -1,0 +1,99 @@
+"""A store that comes back older than it was, or loses whole logs, under load: what brokers have in memory restores it.
+
+Two nodes and groups that commit: each node looks at partitions of the other one, and must not be in the way of its
+leader, who alone has the records.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from signal import Signals
+
+import pytest
+import redis
+
+from tests.broker.peers import connect, create_topic
+from tests.broker_process import wait_until
+from tests.conftest import StartBroker, StartRedis
+from tests.faults.test_everything_killed import PARTITIONS, PLACES, TOPICS, Cluster
+from tests.faults.test_two_brokers import nodes_of
+from tests.faults.witnesses import Group, Sender, check
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+TIMES = 10
+
+
+@pytest.fixture
+def cluster(start_broker: StartBroker, start_redis: StartRedis) -> Cluster:
+    """The leases are long: a partition that moves has its newest records in no memory."""
+    store = start_redis("always")
+    brokers = [
+        start_broker(redis=store.url, node_id=node_id, node_lease_ms=10_000, group_initial_rebalance_delay_ms=0)
+        for node_id in (1, 2)
+    ]
+    wait_until(lambda: all(nodes_of(broker) == {1, 2} for broker in brokers), "the brokers do not know each other")
+    with connect(brokers[0]) as connection:
+        for topic, configs in TOPICS.items():
+            create_topic(connection, topic, PARTITIONS, configs)
+    return Cluster(brokers, store)
+
+
+class Losses:
+    """What the store loses, of a known seed."""
+
+    def __init__(self, cluster: Cluster, senders: list[Sender], seed: int) -> None:
+        self._store, self._senders = cluster.store, senders
+        self._chance = random.Random(seed)
+
+    def go_back(self) -> None:
+        """To the files of some records ago."""
+        directory = self._store.directory
+        copy = directory.with_name("copy")
+        self._store.send_signal(Signals.SIGSTOP)
+        shutil.copytree(directory, copy)
+        self._store.send_signal(Signals.SIGCONT)
+        self.all_go_on(self._chance.choice([1, 5, 30]))
+        self._store.stop(Signals.SIGKILL)
+        shutil.rmtree(directory)
+        copy.rename(directory)
+        self._store.start()
+
+    def delete_logs(self) -> None:
+        with redis.Redis(port=self._store.port) as client:
+            logs = sorted(key for key in client.keys("*") if key.endswith((b":log", b":stream")))
+            assert len(logs) == len(PLACES)
+            client.delete(*self._chance.sample(logs, 2))
+
+    def cut_connections(self) -> None:
+        """Answers get lost: what went in all the same is read again."""
+        with redis.Redis(port=self._store.port) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+    def happen(self) -> None:
+        self._chance.choice([self.go_back, self.delete_logs, self.cut_connections])()
+
+    def all_go_on(self, more: int = 20) -> None:
+        for sender in self._senders:
+            sender.goes_on(more)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_a_store_loses_under_load_comes_back_as_it_was(cluster: Cluster, seed: int) -> None:
+    senders = [Sender(f"sender-{number}", cluster.addresses, PLACES, 0.005) for number in range(2)]
+    groups = [Group(name, cluster.addresses, list(TOPICS), members) for name, members in {"two": 2, "one": 1}.items()]
+    losses = Losses(cluster, senders, seed)
+    try:
+        for _ in range(TIMES):
+            losses.all_go_on()
+            losses.happen()
+        losses.all_go_on()
+        for sender in senders:
+            sender.stop()
+        check(cluster.addresses, senders, groups)
+        for broker in cluster.brokers:
+            assert "the log has a gap" not in broker.log
+    finally:
+        for end in (*(sender.stop for sender in senders), *(group.stop for group in groups)):
+            end()

@@ -1,0 +1,104 @@
+"""A primary with two replicas and three sentinels: real servers, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import hiredis
+
+from headrace.store.embedded.trial import HOST, TrialServer
+from tests.broker_process import wait_until
+
+NAME = "main"
+_DOWN_AFTER_MS = 1_500
+_TIMEOUT_S = 60.0
+_SERVER = {"save": "", "appendonly": "no", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
+
+
+class WatchedServers:
+    """`servers` has the first primary first; which one is it now is for the sentinels to say."""
+
+    def __init__(self, folder: Path, *, replicas: int = 2, sentinels: int = 3) -> None:
+        self.servers = [TrialServer(folder / f"server-{n}", dict(_SERVER)) for n in range(1 + replicas)]
+        self.sentinels = [
+            TrialServer(folder / f"sentinel-{n}", {}, "sentinel.conf", "--sentinel") for n in range(sentinels)
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{','.join(map(repr, self.sentinels))}/{NAME}"
+
+    def start(self) -> WatchedServers:
+        first = self.servers[0]
+        for server in self.servers:
+            server.start()
+        for server in self.servers[1:]:
+            server.ask("REPLICAOF", HOST, first.port)
+        wait_until(self.are_replicas_in_step, "the replicas do not follow", _TIMEOUT_S)
+        for sentinel in self.sentinels:
+            (sentinel.folder / "sentinel.conf").write_text(
+                f"sentinel monitor {NAME} {HOST} {first.port} {len(self.sentinels) // 2 + 1}\n"
+                f"sentinel down-after-milliseconds {NAME} {_DOWN_AFTER_MS}\n"
+                f"sentinel failover-timeout {NAME} 6000\n"
+                f"sentinel parallel-syncs {NAME} 2\n"
+            )
+            sentinel.start()
+        wait_until(self.are_sentinels_together, "the sentinels do not find each other", _TIMEOUT_S)
+        return self
+
+    def stop(self) -> None:
+        for server in [*self.sentinels, *reversed(self.servers)]:
+            server.kill()
+
+    @property
+    def primary(self) -> TrialServer:
+        """By the word of the first sentinel that answers."""
+        for sentinel in self.sentinels:
+            if sentinel.is_running:
+                port = int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])
+                return next(server for server in self.servers if server.port == port)
+        raise AssertionError("no sentinel is left")
+
+    def are_replicas_in_step(self) -> bool:
+        with contextlib.suppress(OSError, hiredis.ReplyError):
+            facts = [server.info("replication") for server in self.servers if server.is_running]
+            replicas = [one for one in facts if one["role"] == "slave"]
+            return len(replicas) == len(facts) - 1 and all(one["master_link_status"] == "up" for one in replicas)
+        return False
+
+    def are_sentinels_together(self) -> bool:
+        """Whether each knows the others and the replicas: before that there is no fail-over."""
+        wanted = (len(self.sentinels) - 1, len(self.servers) - 1)
+        for sentinel in self.sentinels:
+            row = sentinel.ask("SENTINEL", "MASTER", NAME)
+            facts = dict(zip(row[::2], row[1::2], strict=True))
+            if (int(facts[b"num-other-sentinels"]), int(facts[b"num-slaves"])) != wanted:
+                return False
+        return True
+
+    def kill_primary(self) -> TrialServer:
+        """Returns once another one is the primary, and says so itself."""
+        old = self.primary
+        old.kill()
+        self._wait_replaced(old)
+        return old
+
+    def fail_over(self) -> TrialServer:
+        """In good order."""
+        old = self.primary
+        wait_until(self._accepts_fail_over, "the sentinels refuse", _TIMEOUT_S)
+        self._wait_replaced(old)
+        return old
+
+    def _accepts_fail_over(self) -> bool:
+        with contextlib.suppress(hiredis.ReplyError):
+            return bool(self.sentinels[0].ask("SENTINEL", "FAILOVER", NAME) == b"OK")
+        return False
+
+    def _wait_replaced(self, old: TrialServer) -> None:
+        def is_replaced() -> bool:
+            now = self.primary
+            return now is not old and now.info("replication")["role"] == "master"
+
+        wait_until(is_replaced, "no fail-over", _TIMEOUT_S)

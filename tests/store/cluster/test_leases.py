@@ -1,0 +1,207 @@
+"""Leases: who may take one over, who counts as alive after an outage, and who is found dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from headrace.store.cluster.endpoints import pack_registration
+from headrace.store.cluster.lease_scripts import LEASE_SOURCES
+from headrace.store.cluster.leases import renewal_timeout_ms
+from headrace.store.cluster.nodes import ANY_ID, NodeIdTaken
+from headrace.store.options import StoreOptions
+from headrace.store.organisation import Organisation
+from headrace.store.store import Store
+from tests.movable_clock import MovableClock
+from tests.store.conftest import OpenStore
+from tests.store.produced import until
+from tests.store.proxy import Fate, Proxy
+from tests.store.servers import Valkey
+
+LEASE_MS = 60_000
+"""Nothing expires or is renewed by itself while a test runs: the clock is the test's."""
+
+
+async def die(store: Store) -> None:
+    """No more renewals: what a killed process leaves in the store stays there."""
+    await store.leases.close()
+
+
+def ids(store: Store) -> list[int]:
+    return [node.id for node in store.nodes.live]
+
+
+async def refreshed(store: Store) -> list[int]:
+    await store.nodes.refresh()
+    return ids(store)
+
+
+async def test_a_broker_on_another_machine_does_not_take_a_lease_over_although_it_has_the_same_address(
+    valkey: Valkey, open_store: OpenStore
+) -> None:
+    """Two containers that both say that they are 127.0.0.1:9092."""
+    first = await open_store(node_id=0)
+    row = msgspec.structs.replace(first.nodes.seen[0].row, machine="another")
+    valkey.ask("HSET", first.keys.nodes, 0, pack_registration(row))
+    with pytest.raises(NodeIdTaken, match="node id 0 is in use"):
+        await open_store(node_id=0)
+
+
+async def test_a_lease_that_nobody_renews_is_waited_for(open_store: OpenStore) -> None:
+    """The machine of node 0 vanished, and another one starts in its place."""
+    first = await open_store(node_id=0, node_lease_ms=1_500)
+    await die(first)
+    again = await open_store(node_id=0, port=9999)
+    assert again.nodes.lease_is_valid
+
+
+async def test_a_node_that_is_starting_is_not_named_until_it_serves(open_store: OpenStore) -> None:
+    first = await open_store()
+    second = await open_store()
+    await until(lambda: ids(first) == [0, 1])
+    await second.nodes.claim("starting")
+    assert await refreshed(first) == [0]
+    await second.serve()
+    await until(lambda: ids(first) == [0, 1])
+
+
+async def test_after_an_outage_whoever_was_alive_counts_as_alive_for_one_lease(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    """The first node back must not take everything: the others claim their leases again in a moment."""
+    stores = [await open_store(node_lease_ms=LEASE_MS) for _ in range(3)]
+    first = stores[0]
+    await until(lambda: ids(first) == [0, 1, 2])
+    valkey.ask("DEL", *(first.keys.node(number) for number in range(3)))
+    first.nodes._has_failed = True  # the store was away
+    clock.advance(LEASE_MS)
+    await first.nodes.renew()
+    assert ids(first) == [0, 1, 2]
+    await stores[1].nodes.renew()
+    clock.advance(LEASE_MS)
+    assert await refreshed(first) == [0, 1]
+
+
+async def test_after_an_outage_a_node_that_left_in_order_or_was_found_dead_is_not_waited_for(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    stores = [await open_store(node_lease_ms=LEASE_MS) for _ in range(4)]
+    first = stores[0]
+    await until(lambda: ids(first) == [0, 1, 2, 3])
+    seen = {one.row.node.id: one.row for one in first.nodes.seen}
+    await stores[1].leases.drop(seen[1])
+    valkey.ask("DEL", *(first.keys.node(number) for number in range(4)))
+    assert await stores[3].leases.depose(seen[2])
+    first.nodes._has_failed = True
+    clock.advance(LEASE_MS)
+    await first.nodes.renew()
+    assert ids(first) == [0, 3]
+
+
+async def test_after_an_outage_that_cost_the_store_its_data_all_that_were_alive_are_waited_for(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    stores = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    first = stores[0]
+    await until(lambda: ids(first) == [0, 1])
+    valkey.ask("FLUSHALL")
+    first.nodes._has_failed = True
+    clock.advance(LEASE_MS)
+    await first.nodes.renew()
+    assert ids(first) == [0, 1]
+
+
+async def test_a_process_that_was_stopped_past_its_lease_does_not_wait_for_the_dead(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    """Its own sleep is no outage: what the store says now holds."""
+    stores = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    first = stores[0]
+    await until(lambda: ids(first) == [0, 1])
+    valkey.ask("DEL", *(first.keys.node(number) for number in range(2)))
+    clock.advance(2 * LEASE_MS)
+    assert first.nodes.has_overslept
+    await first.nodes.renew()
+    assert ids(first) == [0]
+    assert not first.nodes.has_overslept
+
+
+async def test_a_dead_process_is_deposed_by_its_token_and_no_later_one_is(
+    valkey: Valkey, open_store: OpenStore
+) -> None:
+    first = await open_store(node_lease_ms=LEASE_MS)
+    second = await open_store(node_id=1, node_lease_ms=LEASE_MS)
+    await until(lambda: ids(first) == [0, 1])
+    dead = next(one.row for one in first.nodes.seen if one.row.node.id == 1)
+    await die(second)
+    assert await first.nodes.depose(dead)
+    assert ids(first) == [0]
+    again = await open_store(node_id=1, node_lease_ms=LEASE_MS)
+    await until(lambda: ids(first) == [0, 1])
+    assert not await first.nodes.depose(dead)
+    assert again.nodes.lease_is_valid
+    assert valkey.ask("EXISTS", first.keys.node(1)) == 1
+
+
+async def test_a_node_that_was_deposed_and_lives_claims_its_lease_again_and_the_others_hear_of_it(
+    open_store: OpenStore,
+) -> None:
+    first = await open_store(node_lease_ms=LEASE_MS)
+    second = await open_store(node_lease_ms=LEASE_MS)
+    await until(lambda: ids(first) == [0, 1])
+    assert await first.nodes.depose(next(one.row for one in first.nodes.seen if one.row.node.id == 1))
+    assert ids(first) == [0]
+    await second.nodes.renew()
+    await until(lambda: ids(first) == [0, 1])
+
+
+async def test_renewals_do_not_wait_behind_other_commands(valkey: Valkey, open_store: OpenStore) -> None:
+    store = await open_store(node_lease_ms=LEASE_MS)
+    blocked = asyncio.ensure_future(store.link.call("BLPOP", "nothing", 0))
+    also_blocked = asyncio.ensure_future(store.reads.call("BLPOP", "nothing", 0))
+    await store.nodes.renew()
+    assert store.nodes.lease_is_valid
+    valkey.ask("RPUSH", "nothing", 1, 2)
+    await asyncio.gather(blocked, also_blocked)
+
+
+@pytest.mark.parametrize("fate", ["swallow", "lose reply"])
+@pytest.mark.parametrize("node_id", [0, ANY_ID])
+async def test_a_claim_that_is_not_answered_in_time_does_not_keep_a_node_from_starting(
+    open_store: OpenStore, proxy: Proxy, fate: Fate, node_id: int
+) -> None:
+    trap = proxy.trap(fate, lambda sent: LEASE_SOURCES["claim_lease"].encode() in sent)
+    store = await open_store(node_id=node_id, port=9092, url=f"unix://{proxy.path}", timeout_ms=300)
+    assert trap.sprung.is_set()
+    assert (store.nodes.me.id, ids(store)) == (0, [0])
+
+
+@pytest.mark.parametrize(("lease_ms", "timeout_ms"), [(500, 1_000), (3_000, 1_000), (9_000, 3_000), (60_000, 5_000)])
+def test_a_slow_answer_is_waited_for_well_within_a_lease_but_for_a_second_at_least(
+    lease_ms: int, timeout_ms: int
+) -> None:
+    assert renewal_timeout_ms(StoreOptions(node_lease_ms=lease_ms)) == timeout_ms
+
+
+async def test_the_lease_is_kept_while_a_node_starts(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading many topics may take longer than a lease."""
+    other = await open_store(node_id=1)
+    load, has_read = Organisation.load, asyncio.Event()
+
+    async def read_for_long(self: Organisation) -> None:
+        await has_read.wait()
+        await load(self)
+
+    monkeypatch.setattr(Organisation, "load", read_for_long)
+    starting = asyncio.ensure_future(open_store(node_id=0, node_lease_ms=2_000))
+    left_ms = [0]
+
+    async def is_renewed() -> bool:
+        left_ms.append(await other.leases.remaining_ms(0))
+        return 0 < left_ms[-2] < left_ms[-1]
+
+    await until(is_renewed)
+    has_read.set()
+    await starting

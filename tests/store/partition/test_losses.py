@@ -1,0 +1,171 @@
+"""What a store lost stays known: no node, however long it did not look, takes back what another one noted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.store.partition import losses
+from headrace.store.partition.base import Partition
+from headrace.store.partition.losses import EpochStart, Gap
+from headrace.store.store import Store
+from tests.store.conftest import OpenStore
+from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
+from tests.store.produced import produce, store_of, until, values
+from tests.store.servers import Valkey
+
+
+@pytest.fixture(params=[{}, {"headrace.format": "stream"}], ids=["log", "stream"])
+def configs(request: pytest.FixtureRequest) -> dict[str, str]:
+    found: dict[str, str] = request.param
+    return found
+
+
+@pytest.fixture
+async def either(store: Store, configs: dict[str, str]) -> Partition:
+    """Partition 0 of `orders`, in each format."""
+    return await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+
+
+async def made_for(node_id: int, open_store: OpenStore, store: Store, configs: dict[str, str]) -> Partition:
+    """A partition that another node leads whenever it is there; it is not there when this returns."""
+    other = await open_store(node_id=node_id)
+    await store.nodes.refresh()
+    topic = await store.default.catalogue.create("orders", 1, configs)
+    while store.nodes.leader(topic, 0) != other.nodes.me:
+        await store.default.catalogue.delete(topic)
+        topic = await store.default.catalogue.create("orders", 1, configs)
+    await other.close()
+    await store.nodes.refresh()
+    return await store.default.partition(topic, 0)
+
+
+async def go_back(valkey: Valkey, checkpoint: Path, *stores: Store) -> None:
+    """Loses what came after the checkpoint; returns when these nodes know that it is another server."""
+    before = [(store.link.timeline, store.reads.timeline) for store in stores]
+    valkey.go_back_to(checkpoint)
+    await until_seen(before, stores)
+
+
+async def until_seen(before: list[tuple[int, int]], stores: tuple[Store, ...]) -> None:
+    await until(
+        lambda: all(
+            store.link.timeline > link and store.reads.timeline > reads
+            for store, (link, reads) in zip(stores, before, strict=True)
+        )
+    )
+
+
+async def lose(valkey: Valkey, partition: Partition, first: int, *others: Store) -> Gap:
+    """Produces five records that stay and five that are lost with no copy of them left; the gap that this leaves."""
+    stay = await produce_each(partition, first, first + 5)
+    checkpoint = valkey.checkpoint()
+    await produce_each(partition, first + 5, first + 10)
+    end = partition.end
+    partition.tail.clear()
+    await go_back(valkey, checkpoint, store_of(partition), *others)
+    await partition.confirm()
+    return Gap(stay[-1] + 1, end)
+
+
+async def test_a_node_that_led_before_takes_no_loss_of_a_later_leader_back(
+    valkey: Valkey, store: Store, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    either = await made_for(1, open_store, store, configs)
+    first = await lose(valkey, either, 0)
+    assert either.leader_epoch == 1
+    await produce(either, b"between")
+    other = await on(await open_store(node_id=1), either)
+    await store.nodes.refresh()
+    second = await lose(valkey, other, 10, store)
+    assert (other.leader_epoch, other.gaps) == (2, [first, second])
+
+    before = [(store.link.timeline, store.reads.timeline) for store in (store_of(either), store_of(other))]
+    valkey.restart()
+    await until_seen(before, (store_of(either), store_of(other)))
+    await store_of(other).close()
+    await either.nodes.refresh()
+    appended = await produce(either, b"next")
+
+    assert appended.base_offset >= second.end
+    for partition in (either, await on(await open_store(), either)):
+        assert (partition.leader_epoch, partition.gaps) == (2, [first, second])
+        assert partition.epoch_end(1) == (1, second.end)
+        assert partition.context.catalogue.by_name["orders"].epochs == {0: 2}
+        assert partition.floor == second.end
+        # A consumer inside the second gap, which fetches with epoch 2, goes on.
+        assert values(await read_from(partition, second.start)) == [b"next"]
+        assert values(await all_of(partition)) == [*numbers(0, 5), b"between", *numbers(10, 15), b"next"]
+
+
+async def test_losses_that_two_nodes_note_at_once_are_both_kept(either: Partition, open_store: OpenStore) -> None:
+    await produce_each(either, 0, 10)
+    other = await on(await open_store(), either)
+    end = either.end
+    await asyncio.gather(*(losses.record_gap(one, end + at, end + at + 1) for at, one in enumerate((either, other))))
+    third = await on(await open_store(), either)
+    assert third.gaps == [Gap(end, end + 1), Gap(end + 1, end + 2)]
+    assert (third.leader_epoch, third.floor) == (2, end + 2)
+    assert [one.epoch for one in third.epochs] == [0, 1, 2]
+    assert sorted(third.epochs, key=lambda one: one.start) == third.epochs
+
+
+async def test_a_loss_that_another_node_noted_is_not_noted_again(either: Partition, open_store: OpenStore) -> None:
+    await produce_each(either, 0, 10)
+    other = await on(await open_store(), either)
+    start, end = either.end - 5, either.end
+    await losses.record_gap(other, start, end)
+    await losses.record_gap(either, start + 1, end)
+    assert (either.leader_epoch, either.gaps) == (1, [Gap(start, end)])
+
+
+async def test_what_the_store_forgot_of_losses_is_joined_with_what_it_knows(
+    valkey: Valkey, either: Partition, open_store: OpenStore
+) -> None:
+    """Two nodes know of one loss each, of the same epoch."""
+    await produce_each(either, 0, 10)
+    end = either.end
+    other = await on(await open_store(), either)
+    checkpoint = valkey.checkpoint()
+    await losses.record_gap(either, end, end + 10)
+    await go_back(valkey, checkpoint, store_of(either), store_of(other))
+    other.context.catalogue.version = -1  # so that the epoch is not known from there
+    await other.context.catalogue.load()
+    await losses.record_gap(other, end + 20, end + 30)
+    assert other.leader_epoch == 1
+    await losses.save_again(either)
+    stored = losses.parse(valkey.ask("HMGET", either.keys.meta, *losses.FIELDS))
+    assert (stored.gaps, stored.floor) == ([Gap(end, end + 10), Gap(end + 20, end + 30)], end + 30)
+    assert [one.epoch for one in stored.epochs] == [0, 1]
+
+
+async def test_a_floor_in_the_store_is_not_lowered_by_a_node_that_makes_a_lost_log_again(
+    valkey: Valkey, either: Partition, open_store: OpenStore
+) -> None:
+    await produce_each(either, 0, 5)
+    other = await on(await open_store(), either)
+    floor = either.end + 1000
+    await losses.record_gap(other, other.end, floor)
+    valkey.ask("DEL", either.keys.log)
+    await either.context.catalogue.remake_partition(either.topic, 0, either.end)
+    assert int(valkey.ask("HGET", either.keys.meta, "floor")) == floor
+
+
+async def test_starts_rise_by_a_single_offset_however_large_they_are(valkey: Valkey, either: Partition) -> None:
+    """Lua's numbers are exact up to 2^53 only; offsets of streams go up to 2^63."""
+    for start in (1 << 62, (1 << 62) + 1):
+        await either.save_start(start)
+        assert int(valkey.ask("HGET", either.keys.meta, "start")) == start
+    await either.save_start(5)
+    assert int(valkey.ask("HGET", either.keys.meta, "start")) == (1 << 62) + 1
+
+
+async def test_only_the_newest_losses_are_kept(valkey: Valkey, either: Partition) -> None:
+    for at in range(300):
+        await losses.record_gap(either, 10 * at, 10 * at + 5)
+    stored = msgspec.json.decode(valkey.ask("HGET", either.keys.meta, "gaps"), type=list[Gap])
+    assert stored == [Gap(10 * at, 10 * at + 5) for at in range(300)][-256:] == either.gaps
+    assert either.epochs[-1] == EpochStart(300, 2995)

@@ -1,0 +1,112 @@
+"""The tail cache: one bound for all partitions, no hole inside a partition's tail, nothing kept of what is gone."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.store.partition.entries import Entry
+from headrace.store.partition.tail import ENTRY_BYTES, Tail, TailCache, size_of
+
+SIZE = ENTRY_BYTES + 100
+
+
+def entry(base: int, size: int = 100, records: int = 1) -> Entry:
+    return Entry(base, base + records, b"x" * size, b"")
+
+
+def bases(tail: Tail) -> list[int]:
+    return [one.base for one in tail.since(0)]
+
+
+def test_the_oldest_entry_of_whichever_partition_leaves_first() -> None:
+    cache = TailCache(3 * SIZE)
+    one, other = Tail(cache), Tail(cache)
+    one.add(entry(0))
+    other.add(entry(0))
+    one.add(entry(1))
+    other.add(entry(1))
+    assert (bases(one), bases(other)) == ([1], [0, 1])
+    assert cache.size_bytes == 3 * SIZE
+
+
+def test_a_hole_makes_what_lies_before_it_useless() -> None:
+    cache = TailCache(10 * SIZE)
+    tail = Tail(cache)
+    tail.add(entry(0))
+    tail.add(entry(5))
+    assert bases(tail) == [5]
+    assert cache.size_bytes == SIZE
+    assert not tail.holds(0)
+    assert tail.holds(5)
+
+
+def test_an_entry_larger_than_the_bound_is_not_kept() -> None:
+    cache = TailCache(SIZE - 1)
+    tail = Tail(cache)
+    tail.add(entry(0))
+    assert (len(tail), tail.first, tail.last, cache.size_bytes) == (0, None, None, 0)
+
+
+@pytest.mark.parametrize("size", [69, 1_000])
+def test_the_bound_is_what_the_entries_take_in_memory(size: int) -> None:
+    limit = 4 << 20
+    cache = TailCache(limit)
+    tails = [Tail(cache) for _ in range(3)]
+    tracemalloc.start()
+    try:
+        for number in range(3 * limit // size_of(entry(0, size))):
+            base = 1_000_000 + number // 3
+            data = bytes(size - 1) + b"x"
+            tails[number % 3].add(Entry(base, base + 1, data, f"76bd3e40e242{number:x}".encode()))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.75 * limit < taken_bytes <= limit
+
+
+def test_reading_starts_at_the_entry_that_holds_the_offset() -> None:
+    tail = Tail(TailCache(10_000))
+    for base in (0, 3, 6, 9):
+        tail.add(entry(base, records=3))
+    assert [one.base for one in tail.since(7)] == [6, 9]
+    assert [one.base for one in tail.since(100)] == [9]
+
+
+def test_what_was_cleared_is_forgotten_altogether() -> None:
+    cache = TailCache(10 * SIZE)
+    tail = Tail(cache)
+    for base in range(5):
+        tail.add(entry(base))
+    tail.clear()
+    assert cache.size_bytes == 0
+    assert not cache._order
+
+
+@given(
+    limit=st.integers(0, 10 * ENTRY_BYTES),
+    steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "skip", "clear"]), st.integers(1, 300))),
+)
+def test_whatever_happens_the_bound_holds_and_tails_have_no_hole(limit: int, steps: list[tuple[int, str, int]]) -> None:
+    cache = TailCache(limit)
+    tails, ends = [Tail(cache) for _ in range(3)], [0, 0, 0]
+    kept: list[list[Entry]] = [[], [], []]
+    for which, step, size in steps:
+        if step == "clear":
+            tails[which].clear()
+            kept[which].clear()
+            continue
+        if step == "skip":
+            ends[which] += 10
+            kept[which].clear()
+        added = entry(ends[which], size)
+        tails[which].add(added)
+        kept[which].append(added)
+        ends[which] = added.end
+        for tail, entries in zip(tails, kept, strict=True):
+            found = list(tail.since(0))
+            assert found == (entries[-len(found) :] if found else [])
+        assert cache.size_bytes == sum(size_of(one) for tail in tails for one in tail.since(0)) <= limit

@@ -1,0 +1,110 @@
+"""What a stream lost comes back whoever wrote it: entries that were read are restored like those of this node."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from headrace.store.store import Store
+from headrace.store.stream.partition import StreamPartition
+from tests.store.conftest import OpenStore
+from tests.store.partition.test_contract import all_of, numbers, on, produce_each
+from tests.store.partition.test_restarts import another_server
+from tests.store.produced import produce, store_of, values
+from tests.store.proxy import Proxy
+from tests.store.servers import Valkey
+
+STREAMS = [
+    pytest.param({"headrace.format": "stream"}, id="append-time"),
+    pytest.param({"headrace.format": "stream", "message.timestamp.type": "CreateTime"}, id="create-time"),
+]
+
+
+class Nodes(NamedTuple):
+    """A stream at a node that led it and wrote to it, and at the one that leads it after that."""
+
+    before: StreamPartition
+    now: StreamPartition
+
+
+@pytest.fixture(params=STREAMS)
+async def nodes(request: pytest.FixtureRequest, store: Store, open_store: OpenStore) -> Nodes:
+    before = await store.default.partition(await store.default.catalogue.create("orders", 1, request.param), 0)
+    now = await on(await open_store(), before)
+    assert isinstance(before, StreamPartition)
+    assert isinstance(now, StreamPartition)
+    await produce_each(before, 0, 3)
+    await now.confirm()
+    return Nodes(before, now)
+
+
+async def leave(valkey: Valkey, nodes: Nodes) -> None:
+    """The first node is gone for good, also for a store that went back to when it was there."""
+    node_id = nodes.before.nodes.me.id
+    await store_of(nodes.before).close()
+    keys = store_of(nodes.now).keys
+    valkey.ask("DEL", keys.node(node_id))
+    valkey.ask("HDEL", keys.nodes, node_id)
+
+
+async def test_what_another_node_wrote_is_restored_after_a_deletion(valkey: Valkey, nodes: Nodes) -> None:
+    written = await all_of(nodes.now)
+    await leave(valkey, nodes)
+    await nodes.now.nodes.refresh()
+    valkey.ask("DEL", nodes.now.keys.log)
+    assert await all_of(nodes.now) == written
+    assert nodes.now.gaps == []
+    assert (await produce(nodes.now, b"2", producer=7, sequence=2)).duplicate
+    await produce_each(nodes.now, 3, 5)
+    assert values(await all_of(nodes.now)) == numbers(0, 5)
+
+
+async def test_what_another_node_wrote_is_restored_with_its_producer(valkey: Valkey, nodes: Nodes) -> None:
+    checkpoint = valkey.checkpoint()
+    await produce_each(nodes.before, 3, 6)
+    await nodes.now.confirm()
+    written = await all_of(nodes.now)
+    await store_of(nodes.before).close()
+    async with another_server(store_of(nodes.now)):
+        valkey.go_back_to(checkpoint)
+    await leave(valkey, nodes)
+    await nodes.now.nodes.refresh()  # it may notice the other server, and wait for those that it knows
+    nodes.now.nodes._known_until = 0
+    await nodes.now.nodes.refresh()
+    # The other node may have written more that nobody knows of: the leader epoch rises.
+    assert [one._replace(leader_epoch=0) for one in await all_of(nodes.now)] == written
+    assert (await produce(nodes.now, b"5", producer=7, sequence=5)).duplicate
+    await produce_each(nodes.now, 6, 8)
+    assert values(await all_of(nodes.now)) == numbers(0, 8)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_a_batch_whose_answer_was_lost_is_restored_too(
+    valkey: Valkey, proxy: Proxy, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store = await open_store(url=f"unix://{proxy.path}")
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    await produce_each(stream, 0, 2)
+    trap = proxy.trap("lose reply")
+    sending = produce(stream, b"2", producer=7, sequence=2)
+    await trap.sprung.wait()
+    await sending
+    await produce_each(stream, 3, 5)
+    valkey.ask("DEL", stream.keys.log)
+    stream.doubt()
+    assert values(await all_of(stream)) == numbers(0, 5)
+    assert stream.gaps == []
+
+
+async def test_entries_with_other_fields_are_their_writers_own_to_lose(valkey: Valkey, nodes: Nodes) -> None:
+    stream = nodes.now
+    valkey.ask("XADD", stream.keys.log, "*", "colour", "red")
+    valkey.ask("XADD", stream.keys.log, "*", "key", "k", "value", "plain", "h:a", "b")
+    await stream.confirm()
+    await leave(valkey, nodes)
+    await stream.nodes.refresh()
+    valkey.ask("DEL", stream.keys.log)
+    assert values(await all_of(stream)) == [*numbers(0, 3), b"plain"]
+    (_, fields) = valkey.ask("XRANGE", stream.keys.log, "-", "+")[-1]
+    assert (fields[b"key"], fields[b"h:a"]) == (b"k", b"b")
