@@ -23,8 +23,8 @@ from tests.broker_process import BrokerProcess, RedisProcess, wait_until
 from bench.processes import cpu_s
 from bench.report import Figure, Report
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import Registration, node_at, pack_registration
 from headrace.store.cluster.identity import kafka_uuid, new_id
+from headrace.store.cluster.nodes.endpoints import Registration, node_at, pack_registration
 from headrace.store.keys import ClusterKeys
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 

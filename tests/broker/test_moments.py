@@ -14,7 +14,7 @@ from headrace.broker.options import BrokerOptions
 from headrace.groups.settings import GroupSettings
 from headrace.security.caller import ANONYMOUS, Caller
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import DEFAULT_LISTENER, node_at
+from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER, node_at
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store

@@ -20,7 +20,7 @@ from headrace.cli.serve.listening import listen
 from headrace.groups.settings import GroupSettings
 from headrace.security.acls import Operation
 from headrace.security.caller import ANONYMOUS, Caller
-from headrace.store.cluster.endpoints import Endpoint, Node
+from headrace.store.cluster.nodes.endpoints import Endpoint, Node
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store

@@ -14,7 +14,7 @@ from headrace.broker.tiering.retention import TieredRetention
 from headrace.groups.settings import GroupSettings
 from headrace.security.caller import system_caller
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store
 from headrace.store.topic_configs.policy import TopicPolicy, policy_of

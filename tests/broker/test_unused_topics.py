@@ -13,7 +13,7 @@ from headrace.broker.options import BrokerOptions
 from headrace.groups.settings import GroupSettings
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import system_caller
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.link import parse_info

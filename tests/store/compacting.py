@@ -14,8 +14,8 @@ from headrace.store.redis.address import parse_address
 from headrace.store.redis.route import Route
 from headrace.store.redis.scripts import Scripts
 from headrace.store.redis.topology import open_topology
-from headrace.store.stream.compaction import Compaction
-from headrace.store.stream.compaction_scripts import COMPACTION_SOURCES
+from headrace.store.stream.compacting.compaction import Compaction
+from headrace.store.stream.compacting.scripts import COMPACTION_SOURCES
 from headrace.store.stream.repacking import Repacking
 from headrace.store.stream.walk import Pace
 from headrace.store.topic_configs.policy import policy_of

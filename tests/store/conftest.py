@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 import uvloop
 
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.log.partition import LogPartition
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address

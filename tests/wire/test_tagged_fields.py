@@ -10,7 +10,7 @@ import pytest
 from kio.serial import entity_reader
 
 from headrace.wire import codec
-from headrace.wire.encoder_source import EncoderSource
+from headrace.wire.compiler.encoder import EncoderSource
 from headrace.wire.messages.fetch import FetchRequest
 from headrace.wire.schema import Message, MessageField, Payload
 from tests.wire.random_messages import all_versions, random_message

@@ -19,9 +19,9 @@ from headrace.security.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, Resou
 from headrace.security.quotas import IP
 from headrace.store.cluster.catalogue import ANYWHERE, Placing, Topic
 from headrace.store.cluster.configs import Configs
-from headrace.store.cluster.endpoints import Endpoint, Node
 from headrace.store.cluster.identity import from_kafka_uuid
-from headrace.store.cluster.transactions import Parts
+from headrace.store.cluster.nodes.endpoints import Endpoint, Node
+from headrace.store.cluster.owned.transactions import Parts
 from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.schema import ZERO_UUID
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.security.caller import Caller
     from headrace.security.quotas import Entity, QuotaTable
     from headrace.security.rules import AccessDecision, AccessQuestion
-    from headrace.store.cluster.groups import Committed
+    from headrace.store.cluster.owned.groups import Committed
     from headrace.store.cold.standing import Standing
     from headrace.store.partition.base import Partition
     from headrace.store.security.tenants import TenantLimits

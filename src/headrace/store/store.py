@@ -19,15 +19,15 @@ from headrace.clock import Clock
 from headrace.cold_log import ColdAway, ColdLog
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.store.cluster.announcements import Announcements
-from headrace.store.cluster.endpoints import Node
-from headrace.store.cluster.groups import GroupStore
 from headrace.store.cluster.identity import kafka_uuid, new_id
-from headrace.store.cluster.leases import Leases, renewal_timeout_ms
-from headrace.store.cluster.neighbours import Neighbours
-from headrace.store.cluster.nodes import Nodes
+from headrace.store.cluster.nodes.endpoints import Node
+from headrace.store.cluster.nodes.leases import Leases, renewal_timeout_ms
+from headrace.store.cluster.nodes.neighbours import Neighbours
+from headrace.store.cluster.nodes.nodes import Nodes
+from headrace.store.cluster.owned.groups import GroupStore
+from headrace.store.cluster.owned.transactions import TransactionStore
 from headrace.store.cluster.replicas import MeantReplicas
 from headrace.store.cluster.shared_hash import SharedHash
-from headrace.store.cluster.transactions import TransactionStore
 from headrace.store.cold.access import InTime, NoLake
 from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Confidence, Level, Outlook, View

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
-from headrace.wire.decoder_source import DecoderSource
-from headrace.wire.encoder_source import EncoderSource
-from headrace.wire.primitives import DecodeError, read_unsigned_varint, unsigned_varint
+from headrace.wire.compiler.decoder import DecoderSource
+from headrace.wire.compiler.encoder import EncoderSource
+from headrace.wire.compiler.primitives import DecodeError, read_unsigned_varint, unsigned_varint
 from headrace.wire.schema import Buffer, Message, Payload
 
 __all__ = [

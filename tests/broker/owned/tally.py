@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.runtime import Runtime
-from headrace.store.cluster.owned import OwnedKeys, OwnedStore
+from headrace.store.cluster.owned.things import OwnedKeys, OwnedStore
 from headrace.store.store import Store
 from headrace.wire.errors import KafkaError
 

@@ -13,7 +13,7 @@ from headrace.broker.network.connection import Connection
 from headrace.broker.network.server import Server
 from headrace.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.caller import Caller, Principal, system_caller
-from headrace.store.cluster.endpoints import DEFAULT_LISTENER
+from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
 from headrace.wire import codec
 from headrace.wire.apis import SPOKEN, response_class
 from headrace.wire.frame import read_request_header, request_frame, response_body

@@ -9,7 +9,7 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.options import BrokerOptions
 from headrace.groups.settings import GroupSettings
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.transactions.finishing import _Marks
-from headrace.store.cluster.transactions import TransactionStore
+from headrace.store.cluster.owned.transactions import TransactionStore
 from headrace.store.partition.aborted import AbortedList
 from headrace.store.partition.appending import Appender
 from headrace.store.partition.base import Partition

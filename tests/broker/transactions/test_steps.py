@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker.broker import Broker
 from headrace.broker.transactions.finishing import Finisher, _Marks
-from headrace.store.cluster.transactions import TransactionStore
+from headrace.store.cluster.owned.transactions import TransactionStore
 from tests.broker.transactions.conftest import StartNode
 from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
 from tests.broker_process import RedisProcess

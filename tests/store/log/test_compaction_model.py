@@ -9,7 +9,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.log.partition import LogPartition
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address

@@ -19,7 +19,7 @@ WRITER = """
 import asyncio, json, sys
 import uvloop
 from headrace.store.redis.address import parse_address
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
 from headrace.store.store import Store
 from tests.store.produced import produce

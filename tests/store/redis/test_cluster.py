@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from headrace.store.cluster.endpoints import node_at
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.embedded.trial import TrialServer
 from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headrace.store.redis.errors import PartitionGone
-from headrace.store.stream.compaction import MOST_LEFTOVERS
+from headrace.store.stream.compacting.compaction import MOST_LEFTOVERS
 from headrace.store.stream.ids import StreamId
 from tests.store.compacting import META, STREAM, Bench, bench_on, compaction_policy
 from tests.store.conftest import StartValkey

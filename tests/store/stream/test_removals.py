@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headrace.store.store import Store
-from headrace.store.stream.compaction import compact_if_due
+from headrace.store.stream.compacting.compaction import compact_if_due
 from headrace.store.stream.partition import StreamPartition
 from headrace.wire.batch import check_produced
 from headrace.wire.records import Record, encode_batch

@@ -16,8 +16,8 @@ from headrace.broker.owned.upkeep import OwnedUpkeep
 from headrace.groups.classic import ClassicState, Group
 from headrace.groups.classic.events import Commit, OffsetDelete, Request
 from headrace.groups.settings import GroupSettings
-from headrace.store.cluster.groups import Committed
-from headrace.store.cluster.mirror import Mirror
+from headrace.store.cluster.owned.groups import Committed
+from headrace.store.cluster.owned.mirror import Mirror
 from headrace.wire.errors import KafkaError
 from headrace.wire.topic_partition import TopicPartition
 

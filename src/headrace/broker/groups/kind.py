@@ -12,7 +12,8 @@ from headrace.clock import Clock
 from headrace.groups.classic import ClassicMachine, Group, snapshot
 from headrace.groups.classic.answers import refusal
 from headrace.groups.settings import GroupSettings
-from headrace.store.cluster.groups import (
+from headrace.store.cluster.identity import new_id, ulid
+from headrace.store.cluster.owned.groups import (
     Committed,
     GroupStore,
     PendingCommit,
@@ -22,9 +23,8 @@ from headrace.store.cluster.groups import (
     pack_commit,
     unpack_row,
 )
-from headrace.store.cluster.identity import new_id, ulid
-from headrace.store.cluster.mirror import Mirror
-from headrace.store.cluster.owned import OwnershipLost
+from headrace.store.cluster.owned.mirror import Mirror
+from headrace.store.cluster.owned.things import OwnershipLost
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 

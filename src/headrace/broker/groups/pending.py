@@ -19,7 +19,7 @@ from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.groups.classic import Group
 from headrace.groups.classic.events import TransactionEnded
-from headrace.store.cluster.groups import PendingCommit, PendingOffset
+from headrace.store.cluster.owned.groups import PendingCommit, PendingOffset
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:

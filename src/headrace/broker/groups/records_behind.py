@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.security.acls import Operation
-from headrace.store.cluster.groups import PendingOffset
+from headrace.store.cluster.owned.groups import PendingOffset
 from headrace.store.redis.errors import LeftToLeader, PartitionGone
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.groups.classic import Group
 from headrace.groups.classic.events import RetentionCheck
-from headrace.store.cluster.groups import PendingOffset
+from headrace.store.cluster.owned.groups import PendingOffset
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.broker.call import Call
 from headrace.broker.transactions.versions import end_error
 from headrace.security.acls import Operation, ResourceType
-from headrace.store.cluster.transactions import Parts
+from headrace.store.cluster.owned.transactions import Parts
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

@@ -9,7 +9,7 @@ from headrace.broker.call import Call
 from headrace.broker.rights.asking import Ask, NotAuthorized, OnCluster
 from headrace.broker.transactions.versions import end_error
 from headrace.security.acls import Operation, ResourceType
-from headrace.store.cluster.transactions import Parts, TxnPartition
+from headrace.store.cluster.owned.transactions import Parts, TxnPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

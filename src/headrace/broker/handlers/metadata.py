@@ -14,7 +14,7 @@ from headrace.broker.topics.creation import auto_create
 from headrace.broker.topics.names import check_topic_name, is_internal
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import Node
+from headrace.store.cluster.nodes.endpoints import Node
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.metadata import (
     MetadataRequest,

@@ -16,8 +16,8 @@ from headrace.broker.owned.thing import Thing
 from headrace.broker.rights.asking import NotAuthorized
 from headrace.groups.classic import Group
 from headrace.security.acls import Operation
-from headrace.store.cluster.groups import Committed, PendingOffset
 from headrace.store.cluster.identity import from_kafka_uuid
+from headrace.store.cluster.owned.groups import Committed, PendingOffset
 from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_fetch import (

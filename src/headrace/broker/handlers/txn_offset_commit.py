@@ -13,7 +13,7 @@ from headrace.groups.classic.answers import CommitAnswer
 from headrace.groups.classic.events import TxnCommit
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.groups import Committed, PendingCommit, PendingOffset
+from headrace.store.cluster.owned.groups import Committed, PendingCommit, PendingOffset
 from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.txn_offset_commit import (

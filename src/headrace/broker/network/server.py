@@ -25,7 +25,7 @@ from headrace.broker.network.frame_buffers import FrameBuffers
 from headrace.broker.network.gate import Gate
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import ANONYMOUS, Caller
-from headrace.store.cluster.endpoints import DEFAULT_LISTENER
+from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker

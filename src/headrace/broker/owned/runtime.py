@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from headrace.broker.owned.contract import Kind, Name, State
 from headrace.broker.owned.steps import Asked, Looked, Step
 from headrace.broker.owned.thing import Thing
-from headrace.store.cluster.owned import OwnedStore
+from headrace.store.cluster.owned.things import OwnedStore
 from headrace.store.confidence import Outlook
 from headrace.store.redis.topology import Slot
 from headrace.wire.errors import ErrorCode, KafkaError

@@ -18,7 +18,7 @@ from headrace.broker.owned.changes import apply, difference
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Fired, Resumed, Step
 from headrace.broker.owned.timers import Timers
-from headrace.store.cluster.owned import Changes, OwnershipLost, Taken
+from headrace.store.cluster.owned.things import Changes, OwnershipLost, Taken
 from headrace.store.confidence import Confidence, Level, Look
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError

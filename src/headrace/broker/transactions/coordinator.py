@@ -22,7 +22,7 @@ from headrace.broker.transactions.kind import MOVED, TransactionKind
 from headrace.broker.transactions.opened import open_from
 from headrace.broker.transactions.sweep import Sweep
 from headrace.store.cluster.identity import ProducerIds
-from headrace.store.cluster.transactions import Parts, StoredOpen
+from headrace.store.cluster.owned.transactions import Parts, StoredOpen
 from headrace.transactions.events import Answered, EndTxn, InitProducer, TxnRequest
 from headrace.transactions.state import Open, TransactionalId
 from headrace.transactions.table import TxnState

@@ -19,7 +19,7 @@ from headrace.broker.owned.thing import Thing
 from headrace.broker.transactions.opened import expire, open_from
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.identity import from_kafka_uuid
-from headrace.store.cluster.transactions import StoredOpen
+from headrace.store.cluster.owned.transactions import StoredOpen
 from headrace.store.partition.verification import Verification, moment_of
 from headrace.store.redis.errors import PartitionGone
 from headrace.transactions.events import Finished

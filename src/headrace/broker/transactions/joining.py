@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.store.cluster.transactions import Added, Parts, TxnPartition
+from headrace.store.cluster.owned.transactions import Added, Parts, TxnPartition
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

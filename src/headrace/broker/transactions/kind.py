@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace.broker.groups.kind import coordinator_error
 from headrace.broker.owned.contract import Name
-from headrace.store.cluster.transactions import TransactionMoved
+from headrace.store.cluster.owned.transactions import TransactionMoved
 from headrace.transactions.events import Answered
 from headrace.transactions.machine import TransactionMachine
 from headrace.transactions.state import TransactionalId, pack, unpack

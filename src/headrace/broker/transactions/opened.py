@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
-from headrace.store.cluster.transactions import StoredOpen
+from headrace.store.cluster.owned.transactions import StoredOpen
 from headrace.transactions.events import Expire
 from headrace.transactions.state import Open, TransactionalId
 

@@ -16,7 +16,7 @@ from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.broker.transactions.finishing import Finisher, Replaced
 from headrace.broker.transactions.opened import expire, open_from
-from headrace.store.cluster.transactions import StoredOpen
+from headrace.store.cluster.owned.transactions import StoredOpen
 from headrace.transactions.events import Forget
 from headrace.transactions.state import TransactionalId
 from headrace.wire.errors import KafkaError

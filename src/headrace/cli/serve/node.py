@@ -31,7 +31,7 @@ from headrace.cli.settings.rooms import broker_options, group_settings, login_op
 from headrace.cli.settings.table import Settings
 from headrace.clock import Clock
 from headrace.security.listeners import Listener
-from headrace.store.cluster.endpoints import Endpoint, Node
+from headrace.store.cluster.nodes.endpoints import Endpoint, Node
 from headrace.store.embedded.data_directory import CannotStart
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store

@@ -21,7 +21,7 @@ from headrace.cli.serve.node import serve_node
 from headrace.cli.serve.orders import Orders, Report, line_of, read_line
 from headrace.cli.serve.sockets import Listeners
 from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
-from headrace.store.cluster.nodes import ANY_ID
+from headrace.store.cluster.nodes.nodes import ANY_ID
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from headrace.cli.serve.sockets import Listeners
 from headrace.cli.settings.layers import listeners_of
 from headrace.cli.settings.table import Settings
 from headrace.security.listeners import show_address, split_address
-from headrace.store.cluster.nodes import ANY_ID
+from headrace.store.cluster.nodes.nodes import ANY_ID
 from headrace.store.embedded.data_directory import CannotStart, lock_nodes
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.broker.logins.token_errors import NoKeys
 from headrace.cli.serve.redis_trouble import explain
-from headrace.store.cluster.nodes import NodeIdTaken
+from headrace.store.cluster.nodes.nodes import NodeIdTaken
 from headrace.store.embedded.data_directory import CannotStart
 from headrace.store.redis.errors import StoreError, StoreRefused
 

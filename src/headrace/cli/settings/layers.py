@@ -18,7 +18,7 @@ from headrace.cli.quantities import parse_size, parse_time
 from headrace.cli.settings.setting import Setting, ValueKind
 from headrace.cli.settings.table import MAX_INT32, SETTINGS, Settings
 from headrace.security.listeners import Listener, ListenerError, parse_listener, split_address
-from headrace.store.cluster.endpoints import DEFAULT_LISTENER
+from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
 
 PREFIX = "HEADRACE_"
 CONFIG_VARIABLE = "HEADRACE_CONFIG"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.clock import Clock
 from headrace.cold_log import ColdLog
 from headrace.store.cluster.catalogue import Catalogue
-from headrace.store.cluster.nodes import Nodes
+from headrace.store.cluster.nodes.nodes import Nodes
 from headrace.store.confidence import Outlook
 from headrace.store.keys import Keys
 from headrace.store.options import StoreOptions

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from hashlib import sha1
 from typing import Any, Protocol
 
-from headrace.store.cluster.lease_scripts import LEASE_SOURCES
-from headrace.store.cluster.owned_scripts import OWNED_SOURCES
+from headrace.store.cluster.nodes.lease_scripts import LEASE_SOURCES
+from headrace.store.cluster.owned.scripts import OWNED_SOURCES
+from headrace.store.cluster.owned.transaction_scripts import TRANSACTION_SOURCES
 from headrace.store.cluster.shared_hash_scripts import SHARED_HASH_SOURCES
-from headrace.store.cluster.transaction_scripts import TRANSACTION_SOURCES
 from headrace.store.log.compacting.scripts import COMPACTING_SOURCES
 from headrace.store.redis.errors import RedisError
 from headrace.store.redis.link import Argument

@@ -27,13 +27,13 @@ from headrace.store.partition.index import Index, Point
 from headrace.store.partition.old_records import CompactionPolicy
 from headrace.store.redis.errors import PartitionGone, RedisError
 from headrace.store.redis.route import Route
-from headrace.store.stream import compaction as stream_compaction
 from headrace.store.stream import lag as stream_lag
 from headrace.store.stream import look as stream_look
 from headrace.store.stream import recovery as stream_recovery
 from headrace.store.stream import times as stream_times
 from headrace.store.stream import trim as stream_trim
 from headrace.store.stream.batches import batches_of
+from headrace.store.stream.compacting import compaction as stream_compaction
 from headrace.store.stream.ids import NumberedEntries, StreamId, StreamIds, parse_id
 from headrace.store.stream.producers import StreamProducers
 from headrace.store.stream.records import id_time, is_foreign, packed_bytes

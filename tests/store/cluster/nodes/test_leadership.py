@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import Node, node_at
 from headrace.store.cluster.identity import kafka_uuid
-from headrace.store.cluster.leadership import Leadership
+from headrace.store.cluster.nodes.endpoints import Node, node_at
+from headrace.store.cluster.nodes.leadership import Leadership
 
 LEADERS = [0, 1, 0, 0, 2, 2, 2, 0, 2, 2, 0, 1]
 OWNERS = [1, 0, 0, 0, 0, 1, 2, 1, 2, 0, 0, 0]

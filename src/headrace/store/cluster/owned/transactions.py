@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.store.cluster.owned import OWNER, Changes, OwnedKeys, OwnedStore, OwnershipLost
+from headrace.store.cluster.owned.things import OWNER, Changes, OwnedKeys, OwnedStore, OwnershipLost
 from headrace.store.keys import ClusterKeys
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.link import Argument

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from headrace.store.cluster.catalogue import Topic
-from headrace.store.cluster.endpoints import (
+from headrace.store.cluster.identity import kafka_uuid, new_id
+from headrace.store.cluster.nodes.endpoints import (
     Endpoint,
     Node,
     Registration,
@@ -18,8 +19,7 @@ from headrace.store.cluster.endpoints import (
     pack_registration,
     unpack_registration,
 )
-from headrace.store.cluster.identity import kafka_uuid, new_id
-from headrace.store.cluster.nodes import ANY_ID, NodeIdTaken
+from headrace.store.cluster.nodes.nodes import ANY_ID, NodeIdTaken
 from headrace.store.keys import ClusterKeys
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.link import RedisLink

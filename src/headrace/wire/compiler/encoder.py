@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from headrace.wire.codec_source import Source
-from headrace.wire.primitives import unsigned_varint
+from headrace.wire.compiler.primitives import unsigned_varint
+from headrace.wire.compiler.source import Source
 from headrace.wire.schema import SCALARS, Message, MessageField
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.store.cluster.owned import OwnedKeys, OwnedStore
+from headrace.store.cluster.owned.things import OwnedKeys, OwnedStore
 from headrace.store.keys import ClusterKeys
 from headrace.store.redis.topology import Topology
 from headrace.wire.topic_partition import TopicPartition

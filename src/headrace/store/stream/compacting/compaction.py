@@ -26,8 +26,8 @@ from headrace.store.redis.errors import PartitionGone
 from headrace.store.redis.link import Argument
 from headrace.store.redis.route import Route
 from headrace.store.redis.scripts import Scripts
-from headrace.store.stream.compaction_scripts import COMPACTION_SOURCES
-from headrace.store.stream.compaction_state import CompactionState, parse_state
+from headrace.store.stream.compacting.scripts import COMPACTION_SOURCES
+from headrace.store.stream.compacting.state import CompactionState, parse_state
 from headrace.store.stream.ids import StreamId, parse_id
 from headrace.store.stream.records import KEY, VALUE, is_foreign
 from headrace.store.stream.repacking import Repacking

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headrace.store.cluster.catalogue import Topic
-    from headrace.store.cluster.endpoints import Node
+    from headrace.store.cluster.nodes.endpoints import Node
 
 _BUCKETS: Final = 16_384
 _BUCKETS_AT_ONCE: Final = 8

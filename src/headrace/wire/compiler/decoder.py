@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from headrace.wire.codec_source import Source, smallest_size
-from headrace.wire.primitives import DecodeError, read_unsigned_varint
+from headrace.wire.compiler.primitives import DecodeError, read_unsigned_varint
+from headrace.wire.compiler.source import Source, smallest_size
 from headrace.wire.schema import SCALARS, Message, MessageField, fields_of
 
 

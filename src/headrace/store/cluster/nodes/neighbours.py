@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from headrace.store.redis.errors import StoreError
 
 if TYPE_CHECKING:
-    from headrace.store.cluster.endpoints import Endpoint, Registration
-    from headrace.store.cluster.nodes import Nodes
+    from headrace.store.cluster.nodes.endpoints import Endpoint, Registration
+    from headrace.store.cluster.nodes.nodes import Nodes
 
 log = logging.getLogger(__name__)
 

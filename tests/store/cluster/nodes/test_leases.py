@@ -7,10 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from headrace.store.cluster.endpoints import pack_registration
-from headrace.store.cluster.lease_scripts import LEASE_SOURCES
-from headrace.store.cluster.leases import renewal_timeout_ms
-from headrace.store.cluster.nodes import ANY_ID, NodeIdTaken
+from headrace.store.cluster.nodes.endpoints import pack_registration
+from headrace.store.cluster.nodes.lease_scripts import LEASE_SOURCES
+from headrace.store.cluster.nodes.leases import renewal_timeout_ms
+from headrace.store.cluster.nodes.nodes import ANY_ID, NodeIdTaken
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
 from headrace.store.store import Store

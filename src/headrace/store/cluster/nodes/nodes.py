@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headrace.clock import Clock
-from headrace.store.cluster.endpoints import Node, Registration, State
-from headrace.store.cluster.leadership import Leadership
-from headrace.store.cluster.leases import Leases, SeenLease
-from headrace.store.cluster.machine import machine_id
+from headrace.store.cluster.nodes.endpoints import Node, Registration, State
+from headrace.store.cluster.nodes.leadership import Leadership
+from headrace.store.cluster.nodes.leases import Leases, SeenLease
+from headrace.store.cluster.nodes.machine import machine_id
 from headrace.store.redis.errors import OutcomeUnknown, StoreAway, StoreError
 
 if TYPE_CHECKING:

@@ -94,7 +94,7 @@ async def test_a_node_that_claims_its_lease_again_is_not_deposed_twice(open_stor
 async def test_a_node_that_could_never_be_reached_is_left_alone(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.store.cluster.neighbours._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("headrace.store.cluster.nodes.neighbours._FIRST_PAUSE_S", 0.001)
     attempts = 0
 
     async def refuse(_: object) -> None:
@@ -102,7 +102,7 @@ async def test_a_node_that_could_never_be_reached_is_left_alone(
         attempts += 1
         raise ConnectionRefusedError
 
-    monkeypatch.setattr("headrace.store.cluster.neighbours._connect", refuse)
+    monkeypatch.setattr("headrace.store.cluster.nodes.neighbours._connect", refuse)
     first = await open_store(node_lease_ms=LEASE_MS)
     await open_store(node_lease_ms=LEASE_MS)
     await until(lambda: ids(first) == [0, 1])

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.store.cluster.endpoints import Registration, pack_registration, unpack_registration
+from headrace.store.cluster.nodes.endpoints import Registration, pack_registration, unpack_registration
 from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions
 from headrace.store.redis.errors import RedisError

@@ -1,0 +1,1 @@
+"""State that one node owns, as it is stored: groups and transactional ids, and the groups' mirrors in Redis."""

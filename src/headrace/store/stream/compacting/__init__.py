@@ -1,0 +1,1 @@
+"""Compaction of the format `stream`: `compaction.py`, its `state.py` and `scripts.py`."""
