@@ -50,7 +50,7 @@ class Entrance:
         """A socket was accepted."""
         loop = self.server.loop
         newcomer = Newcomer(self._gate, plain_host(address[0]), address[1], loop.time())
-        if not self._gate.take_place(newcomer):
+        if not self._gate.places.take(newcomer):
             line.close()
             return
         task = loop.create_task(self._let_in(newcomer, line))
@@ -69,7 +69,7 @@ class Entrance:
             context = None
             if self._certificates is not None:
                 await _readable(self.server.loop, line)
-                await self._gate.handshake_turn()
+                await self._gate.handshake_turn(newcomer)
                 context = self._certificates.context(self.listener.client_auth)
             connection = self._connection(newcomer)
             await self.server.loop.connect_accepted_socket(
@@ -137,9 +137,9 @@ class Entrance:
         found = peer_of(head, await self._exactly(line, body_bytes(head)))
         if found is None:
             return
-        self._gate.leave(newcomer)
+        self._gate.places.leave(newcomer)
         newcomer.host, newcomer.port = plain_host(found[0]), found[1]
-        if not self._gate.take_place(newcomer):
+        if not self._gate.places.take(newcomer):
             raise ProxyError("too many connections of this address wait for their login")
 
     async def _exactly(self, line: socket.socket, size: int) -> bytes:

@@ -1,9 +1,8 @@
 """From accept to login: who is not let in yet, how many of them there are, and for how long.
 
 A client that only connects costs the broker a socket; one that begins TLS costs it a millisecond of its event loop. So
-both are bounded before anything else is looked at: in number, in all and per address, and in time; TLS handshakes also
-by their rate, counted when the first byte of one has arrived. When all places are taken, whoever has stood there
-longest without getting in makes room: a thousand connections that say nothing keep nobody out.
+both are bounded before anything else is looked at: in number, in all and per address (`places.py`), and in time; TLS
+handshakes also by their rate, counted when the first byte of one has arrived (`turns.py`).
 
 Sockets are accepted by hand here. asyncio would do TLS before anybody is told of a connection.
 """
@@ -13,24 +12,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import socket
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.newcomer import Newcomer
+from headrace.broker.network.places import Places
+from headrace.broker.network.turns import Turns
 
 if TYPE_CHECKING:
     from headrace.broker.network.entrance import Entrance
+    from headrace.broker.network.newcomer import Newcomer
     from headrace.broker.network.server import Server
 
 log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 64
-_PATIENCE_S = 1.0
-"""Whoever is here for longer makes room for others."""
 _NO_FILES_PAUSE_S = 0.1
-_BURST = 50
-"""Handshakes that may come at once."""
 
 
 class Gate:
@@ -39,18 +36,13 @@ class Gate:
     def __init__(self, server: Server) -> None:
         options = server.logins.options
         self._loop = server.loop
-        self._most = options.unauthenticated_max
-        self._most_per_address = options.unauthenticated_per_address_max
-        self._step_s = 1 / options.tls_handshakes_per_second
-        self._next_s = 0.0
-        self._here: OrderedDict[Newcomer, None] = OrderedDict()
-        """In the order in which they came."""
-        self._by_host: dict[str, OrderedDict[Newcomer, None]] = {}
+        self.places = Places(options.unauthenticated_max, options.unauthenticated_per_address_max, server.loop.time)
+        self._turns = Turns(server.loop, options.tls_handshakes_per_second)
         self._listening: dict[socket.socket, Entrance] = {}
         self._paused: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._here)
+        return len(self.places)
 
     # -- accepting ----------------------------------------------------------------------------------------------
 
@@ -66,14 +58,12 @@ class Gate:
             self._loop.remove_reader(listener)
             listener.close()
         self._listening.clear()
-        for newcomer in list(self._here):
+        self._turns.close()
+        for newcomer in self.places.all():
             newcomer.turn_away()
 
     def _accept(self, listener: socket.socket, entrance: Entrance) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
-            if len(self._here) >= self._most and not self._make_room(self._here):
-                self._pause(_PATIENCE_S / 10)
-                return
             try:
                 line, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -99,40 +89,8 @@ class Gate:
         for listener, entrance in self._listening.items():
             self._loop.add_reader(listener, self._accept, listener, entrance)
 
-    # -- places -------------------------------------------------------------------------------------------------
-
-    def take_place(self, newcomer: Newcomer) -> bool:
-        """Counts somebody who came, by address; whether there is a place."""
-        neighbours = self._by_host.setdefault(newcomer.host, OrderedDict())
-        if len(neighbours) >= self._most_per_address and not self._make_room(neighbours):
-            return False
-        neighbours = self._by_host.setdefault(newcomer.host, neighbours)  # it went with the last one who left
-        neighbours[newcomer] = None
-        self._here[newcomer] = None
-        return True
-
-    def leave(self, newcomer: Newcomer) -> None:
-        """Somebody got in, or went."""
-        self._here.pop(newcomer, None)
-        neighbours = self._by_host.get(newcomer.host)
-        if neighbours is not None:
-            neighbours.pop(newcomer, None)
-            if not neighbours:
-                del self._by_host[newcomer.host]
-
-    def _make_room(self, crowd: OrderedDict[Newcomer, None]) -> bool:
-        """Sends the one away that was there for longest, if it had its time."""
-        oldest = next(iter(crowd))
-        if self._loop.time() - oldest.since_s < _PATIENCE_S:
-            return False
-        oldest.turn_away()
-        return True
-
-    # -- the rate of handshakes ---------------------------------------------------------------------------------
-
-    async def handshake_turn(self) -> None:
-        """Returns when another TLS handshake may begin."""
-        now_s = self._loop.time()
-        self._next_s = max(self._next_s, now_s - _BURST * self._step_s) + self._step_s
-        if self._next_s > now_s:
-            await asyncio.sleep(self._next_s - now_s)
+    async def handshake_turn(self, newcomer: Newcomer) -> None:
+        """Returns when another TLS handshake may begin. Until then the newcomer waits for us."""
+        newcomer.since_s = math.inf
+        await self._turns.wait(newcomer.host)
+        newcomer.since_s = self._loop.time()

@@ -19,6 +19,7 @@ class Newcomer:
         """As rules about hosts see it: behind a proxy, whoever that speaks for."""
         self.port = port
         self.since_s = since_s
+        """From when on it keeps others waiting; infinite while it waits for us."""
         self._gate = gate
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -36,7 +37,7 @@ class Newcomer:
         """It is let in, or gone: its place is free."""
         if self._timer is not None:
             self._timer.cancel()
-        self._gate.leave(self)
+        self._gate.places.leave(self)
 
     def turn_away(self) -> None:
         """Closes it: its transport, or else the task that lets it in closes its socket."""

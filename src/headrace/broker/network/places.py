@@ -1,0 +1,75 @@
+"""The places of those who are on the way in: a bounded number in all and per address, and who makes room for whom.
+
+When there is no place left, somebody makes room who had a second and did not get in: a good client needs milliseconds.
+If nobody had it yet, an address that holds more places gives one to an address that holds fewer, so that a crowd from
+one address, or from many, keeps nobody else out. Time in which a client waits for us does not count against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+PATIENCE_S = 1.0
+
+
+class Waiting(Protocol):
+    """Somebody on the way in."""
+
+    host: str
+    since_s: float
+    """From when on it keeps others waiting; infinite while it waits for us."""
+
+    def turn_away(self) -> None:
+        """Closes it, and has it leave."""
+
+
+class Places:
+    """Who has one."""
+
+    def __init__(self, most: int, most_per_address: int, now_s: Callable[[], float]) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._now_s = now_s
+        self._by_host: dict[str, dict[Waiting, None]] = {}
+        """In the order in which they came."""
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return self._taken
+
+    def all(self) -> list[Waiting]:
+        return [one for crowd in self._by_host.values() for one in crowd]
+
+    def take(self, newcomer: Waiting) -> bool:
+        """Whether there is a place for somebody who came; then it has one."""
+        crowd = self._by_host.get(newcomer.host, {})
+        if len(crowd) >= self._most_per_address:
+            if not self._make_room(crowd):
+                return False
+        elif self._taken >= self._most:
+            largest = max(self._by_host.values(), key=len)
+            if not self._make_room(largest, even_young=len(largest) > len(crowd) + 1):
+                return False
+        self._by_host.setdefault(newcomer.host, {})[newcomer] = None
+        self._taken += 1
+        return True
+
+    def leave(self, newcomer: Waiting) -> None:
+        """Somebody got in, or went."""
+        crowd = self._by_host.get(newcomer.host)
+        if crowd is None or newcomer not in crowd:
+            return
+        del crowd[newcomer]
+        self._taken -= 1
+        if not crowd:
+            del self._by_host[newcomer.host]
+
+    def _make_room(self, crowd: dict[Waiting, None], *, even_young: bool = False) -> bool:
+        horizon = self._now_s() - PATIENCE_S
+        patient = (one for one in crowd if one.since_s <= horizon)
+        leaving = next(patient, next(iter(crowd)) if even_young else None)
+        if leaving is None:
+            return False
+        leaving.turn_away()
+        return True
