@@ -175,16 +175,20 @@ class Access:
     ) -> Topic:
         self.check_create_topic(name)
         self.charge_mutations(partitions)
-        return await self._organisation.catalogue.create(name, partitions, configs, placing)
+        topic = await self._organisation.catalogue.create(name, partitions, configs, placing)
+        self.note("created a topic", topic=name, partitions=partitions, configs=configs)
+        return topic
 
     async def add_partitions(self, topic: Topic, total: int, assignments: dict[int, list[int]]) -> None:
         self.check(Operation.ALTER, ResourceType.TOPIC, topic.name)
         self.charge_mutations(total - topic.partitions)
         await self._organisation.catalogue.add_partitions(topic, total, assignments)
+        self.note("added partitions", topic=topic.name, partitions=total)
 
     async def set_topic_configs(self, topic: Topic, configs: dict[str, str]) -> None:
         self.check(Operation.ALTER_CONFIGS, ResourceType.TOPIC, topic.name)
         await self._organisation.catalogue.set_configs(topic, configs)
+        self.note("changed configs", topic=topic.name, configs=configs)
 
     async def delete_topic(self, topic: Topic) -> None:
         """A deleted topic is forgotten at once, so that its long polls end."""
@@ -195,6 +199,7 @@ class Access:
         finally:
             if topic.uuid not in self._organisation.catalogue.by_uuid:
                 self._organisation.forget(topic)
+                self.note("deleted a topic", topic=topic.name)
 
     async def standing(self, topic: Topic) -> list[Standing]:
         """How far a topic's records left Redis."""
@@ -202,6 +207,10 @@ class Access:
 
     def charge_mutations(self, partitions: int) -> None:
         """Counts partitions that are made or deleted; the broker's own work is free."""
+
+    def note(self, what: str, **details: object) -> None:
+        """A line in the audit log about something that the caller changed."""
+        self.broker.authorizer.note(self.caller, what, **details)
 
     # -- partitions ---------------------------------------------------------------------------------------------
 
@@ -213,8 +222,7 @@ class Access:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Another node leads {topic.name}-{number}.")
         if self.broker.store.nodes.has_overslept:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node was stopped for longer than its lease.")
-        organisation = self._organisation
-        return organisation.known_partition(topic.uuid, number) or await organisation.partition(topic, number)
+        return self._organisation.known_partition(topic.uuid, number) or await self.partition(topic, number)
 
     async def partition(self, topic: Topic, number: int) -> Partition:
         """A partition, whoever leads it."""
@@ -376,15 +384,10 @@ class Access:
         """Replaces an entity's quotas by what `change` makes of them; those of addresses are everybody's."""
         if entity[0][0] == IP:
             self.check_all_tenants(Operation.ALTER_CONFIGS)
-        table = await self.quotas(Operation.ALTER_CONFIGS)
-        while True:
-            present = table.get(entity)
-            values = change(present)
-            if validate_only or values == present:
-                return
-            if await self.broker.quotas.change(self.caller.organisation, entity, values):
-                self.broker.authorizer.audit.changed(self.caller, "changed quotas", entity=str(entity), quotas=values)
-                return
+        await self.quotas(Operation.ALTER_CONFIGS)
+        values = await self.broker.quotas.change(self.caller.organisation, entity, change, validate_only=validate_only)
+        if values is not None:
+            self.broker.authorizer.audit.changed(self.caller, "changed quotas", entity=str(entity), quotas=values)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 

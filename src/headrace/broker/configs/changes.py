@@ -107,12 +107,12 @@ async def change_configs(
         case ConfigResourceType.BROKER:
             stored = access.broker_configs(Operation.ALTER_CONFIGS)
             _check_node(broker, name)
-            await _change_stored(broker, stored, of_broker(name), _OfBroker(broker, name), new_configs, validate_only)
+            await _change_stored(access, stored, of_broker(name), _OfBroker(broker, name), new_configs, validate_only)
         case ConfigResourceType.GROUP:
             configs = access.group_configs(Operation.ALTER_CONFIGS, name)
             if not name:
                 raise _bad_request("Default group resources are not allowed.")
-            await _change_stored(broker, configs, of_group(name), _OfGroup(configs, name), new_configs, validate_only)
+            await _change_stored(access, configs, of_group(name), _OfGroup(configs, name), new_configs, validate_only)
         case other:
             access.check_all_tenants(Operation.ALTER_CONFIGS)
             raise _bad_request(_why_fixed(other))
@@ -137,15 +137,18 @@ async def _change_topic(access: Access, name: str, new_configs: NewConfigs, vali
 
 
 async def _change_stored(
-    broker: Broker, stored: Configs, key: str, configured: Configured, new_configs: NewConfigs, validate_only: bool
+    access: Access, stored: Configs, key: str, configured: Configured, new_configs: NewConfigs, validate_only: bool
 ) -> None:
     """Again, if another node changed the same ones at the same moment."""
     clock = asyncio.get_running_loop().time
-    deadline = clock() + broker.options.store_wait_ms / 1000
+    deadline = clock() + access.broker.options.store_wait_ms / 1000
     while True:
         configured.present = stored.get(key)
         changed = configured.check(*new_configs(configured))
-        if validate_only or changed == configured.present or await stored.replace(key, changed):
+        if validate_only or changed == configured.present:
+            return
+        if await stored.replace(key, changed):
+            access.note("changed configs", of=key, configs=changed)
             return
         if clock() > deadline:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The configs were changed concurrently.")

@@ -29,6 +29,8 @@ async def _delete(call: Call, group_id: str) -> DeletableGroupResult:
             delete = Delete(token=new_token(), group_id=group_id, version=call.version)
             answer = await call.ask_group(Operation.DELETE, delete, DeleteAnswer)
             code = ErrorCode(answer.error)
+            if not code:
+                call.note("deleted a group", group=group_id)
     except NotAuthorized as error:
         return DeletableGroupResult(group_id, error.code, error.message)
     return DeletableGroupResult(group_id, code, _MESSAGES.get(code))

@@ -50,4 +50,5 @@ async def _delete(call: Call, name: str, number: int, offset: int) -> int:
     if not 0 <= target <= high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset {target} for partition {partition!r} is not valid")
     await partition.delete_before(target)
+    call.note("deleted records", topic=name, partition=number, before=target)
     return partition.log_start

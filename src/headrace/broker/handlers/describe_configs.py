@@ -34,6 +34,9 @@ from headrace.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+LOCATOR = "headrace.topic.locator"
+"""Told to those who ask for it by name."""
+
 
 async def handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     await call.look_at_configs()
@@ -68,6 +71,8 @@ async def _describe(call: Call, resource: DescribeConfigsResource) -> list[Descr
             if topic is None:
                 raise unknown_topic(name)
             found = [_shown(c) for c in describe_configs(topic.configs, broker.configs.layers, topic.ulid, only)]
+            if only is not None and LOCATOR in only:
+                found.append(_fact(LOCATOR, f"{call.caller.organisation}/topics/{name}", "The topic's locator."))
             if only is not None and TIERING in only and broker.policy(topic).is_tiered:
                 found.append(_fact(TIERING, await tiering_of(call, topic), "Offsets in the lake, by partition."))
         case ConfigResourceType.BROKER:

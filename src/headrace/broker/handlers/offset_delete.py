@@ -35,6 +35,7 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     answer = await call.ask_group(Operation.DELETE, delete, OffsetDeleteAnswer)
     if answer.error:
         return OffsetDeleteResponse(error_code=answer.error)
+    call.note("deleted offsets", group=request.group_id, topics=sorted({name for name, _ in places}))
     response = OffsetDeleteResponse()
     for name, numbers in asked:
         if name in denied:

@@ -2,7 +2,7 @@
 
 A client that only connects costs the broker a socket; one that begins TLS costs it a millisecond of its event loop. So
 both are bounded before anything else is looked at: in number, in all and per address (`places.py`), and in time; TLS
-handshakes also by their rate, counted when the first byte of one has arrived (`turns.py`).
+handshakes also by their rate, counted when the first byte of one has arrived (`handshake_turns.py`).
 
 Sockets are accepted by hand here. asyncio would do TLS before anybody is told of a connection.
 """
@@ -17,7 +17,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.places import Places
-from headrace.broker.network.turns import Turns
+from headrace.broker.network.handshake_turns import HandshakeTurns
 
 if TYPE_CHECKING:
     from headrace.broker.network.entrance import Entrance
@@ -37,7 +37,7 @@ class Gate:
         options = server.logins.options
         self._loop = server.loop
         self.places = Places(options.unauthenticated_max, options.unauthenticated_per_address_max, server.loop.time)
-        self._turns = Turns(server.loop, options.tls_handshakes_per_second)
+        self._turns = HandshakeTurns(server.loop, options.tls_handshakes_per_second)
         self._listening: dict[socket.socket, Entrance] = {}
         self._paused: asyncio.TimerHandle | None = None
 

@@ -41,6 +41,7 @@ _decode_values = msgspec.json.Decoder(dict[str, float]).decode
 
 Counted = tuple[str, str, str, str]
 """Organisation, key, user and client id."""
+Values = dict[str, float]
 T = TypeVar("T", Rate, TokenBucket)
 
 
@@ -78,10 +79,22 @@ class Quotas:
             self.table(organisation).put(_decode_entity(entity), values)
         self._has_rows = any(map(len, self._tables.values()))
 
-    async def change(self, organisation: str, entity: Entity, values: Mapping[str, float]) -> bool:
-        """Stores an entity's quotas over those that the table has; false if another node was faster."""
-        row = msgspec.json.encode(values) if values else None
-        return await self._rows.replace(organisation, field_of_entity(entity), row)
+    async def change(
+        self, organisation: str, entity: Entity, new: Callable[[Mapping[str, float]], Values], *, validate_only: bool
+    ) -> Values | None:
+        """Replaces an entity's quotas by what `new` makes of them; again, if another node was faster.
+
+        None if they stay as they are.
+        """
+        table = self.table(organisation)
+        while True:
+            present = table.get(entity)
+            values = new(present)
+            if validate_only or values == present:
+                return None
+            row = msgspec.json.encode(values) if values else None
+            if await self._rows.replace(organisation, field_of_entity(entity), row):
+                return values
 
     async def refresh(self) -> None:
         """Takes in what other nodes changed a moment ago."""

@@ -138,6 +138,11 @@ class Authorizer:
         if await self._rows.drop(caller.organisation, field_of(rule)):
             self.audit.changed(caller, "removed an ACL", acl=str(rule))
 
+    def note(self, caller: Caller, what: str, **details: object) -> None:
+        """Tells of a change, where somebody has to have the right to it; not of what the broker does by itself."""
+        if self.is_on and caller.principal != SYSTEM:
+            self.audit.changed(caller, what, **details)
+
     def _changed(self, changed: Mapping[str, bytes | None]) -> None:
         for field, row in changed.items():
             organisation, _, name = field.partition("/")

@@ -5,9 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import click
+
+from headrace.cli.cluster_option import read_client_config
+from headrace.client.properties import PropertyError, parse_security
+from headrace.organisations import DEFAULT_ORGANISATION
+from headrace.security.names import ORGANISATION, parse_login_name
 
 Result = TypeVar("Result")
 
@@ -15,7 +21,7 @@ MISSING_EXTRA = "the lake needs packages that are not installed: pip install 'he
 
 
 def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--lake` and `--storage`, as `root`; what the lake refuses becomes a sentence."""
+    """Give a command `--lake`, `--storage` and `--org`, as `root`; what the lake refuses becomes a sentence."""
 
     @click.option(
         "--lake", "place", metavar="PLACE", required=True, callback=_read_place,
@@ -27,14 +33,45 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
         multiple=True,
         help="An object store option, such as aws_endpoint_url. May be repeated.  [default: from the environment]",
     )
+    @click.option(
+        "--org", "organisation", metavar="NAME", callback=_read_organisation,
+        help="The organisation that the tables belong to.  [default: that of the login]",
+    )  # fmt: skip
     @functools.wraps(command)
-    def with_place(*args: object, place: str, storage: tuple[str, ...], **given: object) -> Result:
+    def with_place(
+        *args: object, place: str, storage: tuple[str, ...], organisation: str | None, **given: object
+    ) -> Result:
         with sentences():
             from headrace.lake.storage.place import place_of
+            from headrace.lake.table.folders import folder_of_organisation
 
-            return command(*args, root=place_of(place, storage_options(storage)), **given)
+            root = place_of(place, storage_options(storage))
+            owner = organisation or login_organisation(given.get("client_config"), given.get("settings"))
+            if owner != DEFAULT_ORGANISATION:
+                root = root / folder_of_organisation(owner)
+            return command(*args, root=root, **given)
 
     return with_place
+
+
+def login_organisation(client_config: object, settings: object) -> str:
+    """The organisation that a login name begins with. One by certificate or token does not say it: `--org` does."""
+    properties = read_client_config(client_config) if isinstance(client_config, Path) else {}
+    for setting in settings if isinstance(settings, tuple) else ():
+        name, _, value = str(setting).partition("=")
+        properties[name.removeprefix("kafka.")] = value
+    with contextlib.suppress(PropertyError):  # said when the cluster is asked
+        sasl = parse_security(properties).sasl
+        name = parse_login_name(sasl.username) if sasl is not None and sasl.username else None
+        if name is not None:
+            return name.organisation
+    return DEFAULT_ORGANISATION
+
+
+def _read_organisation(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not ORGANISATION.fullmatch(given):
+        raise click.BadParameter(f"{given!r} is not a name of 1 to 63 of a-z, 0-9 and -")
+    return given
 
 
 def storage_options(given: Sequence[str], flag: str = "--storage") -> dict[str, str]:

@@ -144,6 +144,7 @@ def _show(topic: TopicDetail) -> None:
     facts = [
         ("id", topic.id),
         ("Kafka's id", topic.topic_id),
+        *([("locator", topic.locator)] if topic.locator else []),
         ("partitions", str(len(topic.partitions))),
         ("records", f"{topic.records:,}"),
         ("size", _size(topic.size_bytes)),

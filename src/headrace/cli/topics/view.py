@@ -27,6 +27,7 @@ from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 _TIERED, _TIERING = "remote.storage.enable", "headrace.tiering"
+_LOCATOR = "headrace.topic.locator"
 SET_FOR_TOPIC = "topic"
 """The source of a config that was set for the topic itself."""
 
@@ -86,6 +87,8 @@ class TopicDetail(TopicView, frozen=True, omit_defaults=True):
     tiering: list[TieringView] = []
     """Of a tiered topic."""
     open_transactions: list[OpenTransaction] = []
+    locator: str | None = None
+    """Where brokers have organisations."""
 
 
 class TopicListing(Struct, frozen=True):
@@ -144,10 +147,12 @@ def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicD
     entries = admin.describe_configs(topic.name)
     configs = view_configs(entries, everything=all_configs)
     is_tiered = any(entry.name == _TIERED and entry.value == "true" for entry in entries)
-    facts = admin.describe_configs(topic.name, keys=[_TIERING]) if is_tiered else []
-    tiering = [row for fact in facts if fact.value for row in msgspec.json.decode(fact.value, type=list[TieringView])]
+    asked = admin.describe_configs(topic.name, keys=[_LOCATOR, _TIERING] if is_tiered else [_LOCATOR])
+    facts = {fact.name: fact.value for fact in asked if fact.value}
+    tiering = msgspec.json.decode(facts.get(_TIERING, "[]"), type=list[TieringView])
     opened = _opened(admin.cluster, topic)
-    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs, tiering, opened)
+    locator = facts.get(_LOCATOR)
+    return TopicDetail(topic.name, topic.id, topic.topic_id, topic.partitions, configs, tiering, opened, locator)
 
 
 def _opened(cluster: Cluster, topic: TopicView) -> list[OpenTransaction]:

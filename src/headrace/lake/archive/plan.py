@@ -17,13 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from headrace.client import Admin, Cluster
-from headrace.client.admin import TopicInfo
+from headrace.client.admin import ConfigEntry, TopicInfo
 from headrace.lake.archive.history import CLEANUP, FORMAT, is_dense
+from headrace.lake.table.folders import organisation_of_folder
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
 from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST
 
 JOINS_BY_CONFIG = "remote.storage.enable"
+LOCATOR = "headrace.topic.locator"
 
 Offsets = Mapping[tuple[str, int], int]
 
@@ -37,11 +39,16 @@ class NoTopic(ValueError):
     """A topic that was named is not there."""
 
 
+class OtherOrganisation(ValueError):
+    """The login leads to topics whose tables belong elsewhere."""
+
+
 class Topics:
     """The topics of an archive. `say` gets what a sentence is about, and the sentence."""
 
-    def __init__(self, cluster: Cluster, names: Sequence[str], say: Callable[[str, str], None]) -> None:
+    def __init__(self, cluster: Cluster, names: Sequence[str], say: Callable[[str, str], None], lake: str = "") -> None:
         self._admin, self._names, self._say = Admin(cluster), frozenset(names), say
+        self._organisation = organisation_of_folder(lake)
         self._dense: dict[str, bool] = {}
         self.absent: list[str] = []
         """Topics that were named and were not there at the last look."""
@@ -60,9 +67,20 @@ class Topics:
         """Whether a topic is to be archived; what its configs say of it is kept."""
         if topic.name not in self._names if self._names else topic.is_internal:
             return False
-        entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG, CLEANUP, FORMAT])
+        entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG, CLEANUP, FORMAT, LOCATOR])
+        self._check_organisation(entries)
         self._dense[topic.name] = is_dense(entries)
         return bool(self._names) or any(e.name == JOINS_BY_CONFIG and e.value == "true" for e in entries)
+
+    def _check_organisation(self, entries: Sequence[ConfigEntry]) -> None:
+        """Tables of two organisations never lie in one folder. Brokers without organisations say nothing."""
+        for entry in entries:
+            organisation = (entry.value or "").partition("/")[0] if entry.name == LOCATOR else self._organisation
+            if organisation != self._organisation:
+                raise OtherOrganisation(
+                    f"these are topics of the organisation {organisation}, and the folder is for tables of "
+                    f"{self._organisation}: give --org {organisation}"
+                )
 
     def is_dense(self, topic: str) -> bool:
         """Whether a hole in the topic is a loss."""

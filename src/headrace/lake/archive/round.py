@@ -84,7 +84,7 @@ class Carrier:
         self._jobs, self._cluster, self._settings, self._connecting = jobs, cluster, settings, connecting
         self._troubles, self._at_step = troubles, at_step
         say_once = troubles.say_once
-        self.topics = Topics(cluster, settings.topics, say_once)
+        self.topics = Topics(cluster, settings.topics, say_once, settings.lake.uri)
         self.derivation = Derivation(settings.lake, on_tasks=jobs.run, say=lambda said: say_once(said, said))
         self._upkeep = Upkeep(settings.lake, cluster, jobs.run, say_once)
         self._repair = Repair(

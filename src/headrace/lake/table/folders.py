@@ -11,6 +11,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+from headrace.organisations import DEFAULT_ORGANISATION
+
+_ORGANISATIONS = "_.orgs"
 LONGEST = 180
 """Characters of a folder's name; file systems allow 255, and a deleted topic's table gets its id behind it."""
 _TOPIC_ID = re.compile("[0-9a-f]{32}")
@@ -26,7 +29,13 @@ def folder_of(topic: str) -> str:
 
 def folder_of_organisation(organisation: str) -> str:
     """The folder below which an organisation's tables lie, other than those of the one that has the lake itself."""
-    return f"_.orgs/{organisation}"
+    return f"{_ORGANISATIONS}/{organisation}"
+
+
+def organisation_of_folder(root: str) -> str:
+    """Whose tables lie directly in a folder."""
+    above, _, organisation = root.rstrip("/").rpartition("/")
+    return organisation if above.rpartition("/")[2] == _ORGANISATIONS else DEFAULT_ORGANISATION
 
 
 def folder_with_id(topic: str, topic_id: bytes) -> str:

@@ -13,7 +13,7 @@ _BURST = 50
 """Handshakes that may come at once."""
 
 
-class Turns:
+class HandshakeTurns:
     """One node's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: int) -> None:

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from headrace.broker.network.turns import Turns
+from headrace.broker.network.handshake_turns import HandshakeTurns
 
 BURST = 50
 
 
 @pytest.fixture
-async def turns() -> AsyncIterator[Turns]:
-    found = Turns(asyncio.get_running_loop(), 1_000)
+async def turns() -> AsyncIterator[HandshakeTurns]:
+    found = HandshakeTurns(asyncio.get_running_loop(), 1_000)
     for _ in range(BURST):
         await found.wait("burst")
     yield found
     found.close()
 
 
-async def queued(turns: Turns, host: str, number: int, order: list[str]) -> list[asyncio.Task[None]]:
+async def queued(turns: HandshakeTurns, host: str, number: int, order: list[str]) -> list[asyncio.Task[None]]:
     async def wait() -> None:
         await turns.wait(host)
         order.append(host)
@@ -31,7 +31,7 @@ async def queued(turns: Turns, host: str, number: int, order: list[str]) -> list
     return tasks
 
 
-async def test_a_queue_of_one_address_does_not_make_another_wait(turns: Turns) -> None:
+async def test_a_queue_of_one_address_does_not_make_another_wait(turns: HandshakeTurns) -> None:
     order: list[str] = []
     crowd = await queued(turns, "crowd", 100, order)
     await asyncio.gather(*await queued(turns, "somebody", 1, order))
@@ -42,7 +42,7 @@ async def test_a_queue_of_one_address_does_not_make_another_wait(turns: Turns) -
 
 async def test_who_has_gone_costs_no_turn() -> None:
     """At one turn a second a thousand that went would be waited for until the test ends."""
-    turns = Turns(asyncio.get_running_loop(), 1)
+    turns = HandshakeTurns(asyncio.get_running_loop(), 1)
     for _ in range(BURST + 1):
         await turns.wait("burst")
     order: list[str] = []
