@@ -16,8 +16,8 @@ import math
 import socket
 from typing import TYPE_CHECKING
 
-from headrace.broker.network.places import Places
 from headrace.broker.network.handshake_turns import HandshakeTurns
+from headrace.broker.network.places import Places
 
 if TYPE_CHECKING:
     from headrace.broker.network.entrance import Entrance
