@@ -104,6 +104,7 @@ SPARK = Client(
     manifests=(HERE / "spark" / "pom.xml",),
     fetch=(COPY_JARS,),
     run=(sys.executable, "-m", "interop.spark"),
+    logs_in=True,
     limit_s=1800,
 )
 SPARK_JARS = SPARK.work_dir / "jars"
@@ -162,6 +163,7 @@ CLIENTS = (
         fetch=(COPY_JARS,),
         build=(("sh", "-c", "javac -Xlint:all -Werror -d classes -cp 'jars/*' $(find src -name '*.java')"),),
         run=(*JVM, "-cp", "classes:jars/*", "headrace.interop.Main"),
+        logs_in=True,
     ),
     KAFKA_TOOLS,
     Client(

@@ -34,10 +34,10 @@ TOOLS = {
 }
 
 
-def tool(name: str, *options: str, given: str = "", address: str = ADDRESS) -> str:
+def tool(name: str, *options: str, given: str = "", address: str = ADDRESS, jvm: tuple[str, ...] = ()) -> str:
     """What a tool prints; its name is that of its shell script in Kafka's bin folder."""
     done = subprocess.run(
-        (*JVM, "-cp", f"{KAFKA_JARS}/*", TOOLS[name], "--bootstrap-server", address, *options),
+        (*JVM, *jvm, "-cp", f"{KAFKA_JARS}/*", TOOLS[name], "--bootstrap-server", address, *options),
         input=given, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     sys.stderr.write(f"--- {name} {' '.join(options)}\n{done.stdout}{done.stderr}")
@@ -190,6 +190,32 @@ def logs_in(mechanism: str) -> None:
         raise AssertionError("a wrong password was let in")
 
 
+def token_logs_in() -> None:
+    """A token from a file; the tool says of an expired one, or the broker does."""
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+    def listed(name: str) -> str:
+        place = Path(os.environ[name]).as_uri()
+        path = Path("OAUTHBEARER.properties")
+        path.write_text(
+            "security.protocol=SASL_SSL\nssl.truststore.type=PEM\nsasl.mechanism=OAUTHBEARER\n"
+            f"ssl.truststore.location={os.environ['LOGIN_CA']}\nsasl.oauthbearer.token.endpoint.url={place}\n"
+            f"sasl.login.callback.handler.class={handler}\n"
+            "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;\n"
+        )
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={place}"
+        options = ("--list", "--command-config", str(path))
+        return tool("kafka-topics", *options, address=os.environ["LOGIN_ADDRESS"], jvm=(allowed,))
+
+    listed("LOGIN_TOKEN_FILE")
+    try:
+        listed("LOGIN_EXPIRED_TOKEN_FILE")
+    except AssertionError as error:
+        expect_in("SaslAuthenticationException", str(error))
+    else:
+        raise AssertionError("an expired token was let in")
+
+
 def scram_users() -> None:
     """kafka-configs makes a user, shows it and takes it away."""
     admin = ("--command-config", _properties("SCRAM-SHA-512", os.environ["LOGIN_PASSWORD"]))
@@ -262,6 +288,7 @@ def main() -> None:
     checks.check("kafka-producer- and -consumer-perf-test", performance)
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         checks.check(f"login over TLS ({mechanism}), and a wrong password", partial(logs_in, mechanism))
+    checks.check("login over TLS (OAUTHBEARER), and an expired token", token_logs_in)
     checks.check("kafka-configs for users", scram_users)
     checks.check("kafka-acls", acls)
     checks.check("kafka-configs for quotas", quotas)

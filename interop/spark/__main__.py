@@ -10,6 +10,7 @@ from interop.clients import SPARK_JARS
 from interop.report import Checks
 from interop.spark.connector import Connector
 from interop.spark.delta_tables import DeltaTables
+from interop.spark.logins import Logins
 from interop.spark.session import session
 from interop.spark.typed_tables import TypedTables
 
@@ -31,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-interop-spark-") as name:
         folder = Path(name)
         with session(folder) as spark:
-            for part in (Connector, DeltaTables, TypedTables):
+            for part in (Connector, Logins, DeltaTables, TypedTables):
                 for title, check in part(spark, sys.argv[1], folder).checks.items():
                     checks.check(title, check)
     sys.exit(1 if checks.failures else 0)

@@ -69,6 +69,19 @@ def test_without_a_certificate_or_with_somebody_elses_nobody_gets_in(secured: Se
             Admin(cluster).describe_cluster()
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_is_told_what_is_wrong_with_its_certificate(secured: SecuredBroker, version: ssl.TLSVersion) -> None:
+    """Without the alert clients take the end of the connection for trouble of the network, and try for ever."""
+    context = ssl.create_default_context(cafile=str(secured.authority.ca_file))
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(*secured.authority.sign("former", organisation="team", days=-1))
+    with socket.create_connection(("127.0.0.1", secured.ports["ssl"]), timeout=20) as plain:
+        with pytest.raises(ssl.SSLError, match="ALERT_CERTIFICATE_EXPIRED"):
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+                line.sendall(b"a request that comes with the end of the handshake")
+                line.recv(1)
+
+
 def test_a_certificate_is_renewed_without_a_restart_and_a_bad_one_is_not_taken(tmp_path: Path) -> None:
     secured = SecuredBroker(tmp_path).start()
     try:

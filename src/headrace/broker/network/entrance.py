@@ -66,19 +66,13 @@ class Entrance:
             if quotas.is_any and (pause_ms := quotas.connection_pause_ms(newcomer.host)):
                 await asyncio.sleep(pause_ms / 1000)
                 raise ProxyError("it connected too often for its quota")
-            context = None
-            if self._certificates is not None:
+            if self._certificates is None:
+                connection = self._connection(newcomer)
+                await self.server.loop.connect_accepted_socket(lambda: connection, line)
+            else:
                 await _readable(self.server.loop, line)
                 await self._gate.handshake_turn(newcomer)
-                context = self._certificates.context(self.listener.client_auth)
-            connection = self._connection(newcomer)
-            await self.server.loop.connect_accepted_socket(
-                lambda: connection,
-                line,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else self._timeout_s,
-                ssl_shutdown_timeout=None if context is None else _FAREWELL_S,
-            )
+                await self._encrypt(newcomer, line, self._certificates.context(self.listener.client_auth))
         except asyncio.CancelledError:
             line.close()
             raise
@@ -90,6 +84,20 @@ class Entrance:
             newcomer.is_in()
             line.close()
             log.exception("a client could not be let in")
+
+    async def _encrypt(self, newcomer: Newcomer, line: socket.socket, context: ssl.SSLContext) -> None:
+        connection = self._connection(newcomer)
+        await self._gate.handshakes.make(
+            line,
+            context,
+            lambda stand_in: self.server.loop.connect_accepted_socket(
+                lambda: connection,
+                line,
+                ssl=stand_in,
+                ssl_handshake_timeout=self._timeout_s,
+                ssl_shutdown_timeout=_FAREWELL_S,
+            ),
+        )
 
     def say(self, what: str, peer: str, why: str) -> None:
         """Tells of a stranger in the log, but not of each of thousands."""

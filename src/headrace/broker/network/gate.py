@@ -17,6 +17,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from headrace.broker.network.handshake_turns import HandshakeTurns
+from headrace.broker.network.handshakes import Handshakes
 from headrace.broker.network.places import Places
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Gate:
         options = server.logins.options
         self._loop = server.loop
         self.places = Places(options.unauthenticated_max, options.unauthenticated_per_address_max, server.loop.time)
+        self.handshakes = Handshakes(server.loop)
         self._turns = HandshakeTurns(server.loop, options.tls_handshakes_per_second)
         self._listening: dict[socket.socket, Entrance] = {}
         self._paused: asyncio.TimerHandle | None = None

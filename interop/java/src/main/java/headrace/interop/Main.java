@@ -19,6 +19,7 @@ public final class Main {
         new GroupAdminChecks(address).run(checks);
         new TransactionChecks(address).run(checks);
         new RefusalChecks(address).run(checks);
+        new LoginChecks().run(checks);
         System.exit(checks.failures() == 0 ? 0 : 1);
     }
 
