@@ -75,11 +75,15 @@ def test_a_client_is_told_what_is_wrong_with_its_certificate(secured: SecuredBro
     context = ssl.create_default_context(cafile=str(secured.authority.ca_file))
     context.minimum_version = context.maximum_version = version
     context.load_cert_chain(*secured.authority.sign("former", organisation="team", days=-1))
-    with socket.create_connection(("127.0.0.1", secured.ports["ssl"]), timeout=20) as plain:
-        with pytest.raises(ssl.SSLError, match="ALERT_CERTIFICATE_EXPIRED"):
+
+    def say_something() -> None:
+        with socket.create_connection(("127.0.0.1", secured.ports["ssl"]), timeout=20) as plain:
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as line:
                 line.sendall(b"a request that comes with the end of the handshake")
                 line.recv(1)
+
+    with pytest.raises(ssl.SSLError, match="ALERT_CERTIFICATE_EXPIRED"):
+        say_something()
 
 
 def test_a_certificate_is_renewed_without_a_restart_and_a_bad_one_is_not_taken(tmp_path: Path) -> None:
