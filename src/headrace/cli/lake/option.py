@@ -62,9 +62,9 @@ def login_organisation(client_config: object, settings: object) -> str:
         properties[name.removeprefix("kafka.")] = value
     with contextlib.suppress(PropertyError):  # said when the cluster is asked
         sasl = parse_security(properties).sasl
-        name = parse_login_name(sasl.username) if sasl is not None and sasl.username else None
-        if name is not None:
-            return name.organisation
+        login = parse_login_name(sasl.username) if sasl is not None else None
+        if login is not None:
+            return login.organisation
     return DEFAULT_ORGANISATION
 
 
