@@ -11,8 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DECISIONS = (ROOT / "docs" / "decisions").glob("*.md")
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_SOURCE_FILE = re.compile(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
 
 
@@ -39,3 +41,12 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
             dead.append(f"{path}#{anchor}" if anchor else path)
     assert dead == []
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", *sorted(f"docs/decisions/{page.name}" for page in DECISIONS)])
+def test_source_files_that_a_page_names_exist(page: str) -> None:
+    """A path may start at the root, at `src/headrace` or, as in a sentence about one folder, further inside."""
+    known = [f"/{path.relative_to(ROOT)}" for path in (ROOT / "src" / "headrace").rglob("*")]
+    named = {name.rstrip("/") for name in _SOURCE_FILE.findall((ROOT / page).read_text())}
+    inside = {name for name in named if any(path.endswith(f"/{name}") for path in known)}
+    assert {name for name in named - inside if not (ROOT / name).exists()} == set()

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
-FOLDER_FILES_MAX = 24
+FOLDER_FILES_MAX = 20
 BANNED_WORDS = ("util", "helper", "manager", "misc", "common")
 """Names that say nothing about what a thing is."""
 LISTS = ("messages", "handlers")

@@ -66,7 +66,7 @@ ROWS: tuple[Row, ...] = (
     Row(23, Of.TOPIC, Op.DESCRIBE),
     Row(24, Of.TRANSACTIONAL_ID, Op.WRITE, "up to version 3: every partition has the error"),
     Row(24, Of.TOPIC, Op.WRITE, "the other partitions have OPERATION_NOT_ATTEMPTED (55)"),
-    Row(24, Of.CLUSTER, Op.CLUSTER_ACTION, "from version 4, which clients do not send", oldest=4),
+    Row(24, Of.CLUSTER, Op.CLUSTER_ACTION, "sent by brokers, not by clients", oldest=4),
     Row(25, Of.TRANSACTIONAL_ID, Op.WRITE),
     Row(25, Of.GROUP, Op.READ),
     Row(26, Of.TRANSACTIONAL_ID, Op.WRITE),
