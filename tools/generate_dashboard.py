@@ -46,7 +46,7 @@ PANELS: Final[list[Panel]] = [
         [('sum by (api) (rate(headrace_requests_total{node=~"$node"}[$__rate_interval]))', "{{api}}")],
     ),
     (
-        "Produce p99",
+        "Requests p99",
         "s",
         [(_QUANTILE.format(q=0.99, by="api", name="headrace_request_seconds"), "{{api}}")],
     ),
@@ -105,6 +105,42 @@ PANELS: Final[list[Panel]] = [
         [('rate(process_cpu_seconds_total{node=~"$node"}[$__rate_interval])', "node {{node}}")],
     ),
     ("Memory", "bytes", [('process_resident_memory_bytes{node=~"$node"}', "node {{node}}")]),
+    (
+        "Archive lag in records",
+        "short",
+        [("max without (node) (headrace_archive_lag_records)", "{{topic}}")],
+    ),
+    (
+        "Archive lag in seconds",
+        "s",
+        [("max without (node) (headrace_archive_lag_seconds)", "{{topic}}")],
+    ),
+    (
+        "Transactions per second",
+        "short",
+        [
+            (
+                'sum by (outcome) (rate(headrace_transactions_finished_total{node=~"$node"}[$__rate_interval]))',
+                "{{outcome}}",
+            ),
+            ('sum (headrace_transactions{node=~"$node", state="Ongoing"})', "open now"),
+        ],
+    ),
+    (
+        "Bytes removed by compaction per second",
+        "Bps",
+        [
+            (
+                'sum by (topic) (rate(headrace_compaction_removed_bytes_total{node=~"$node"}[$__rate_interval]))',
+                "{{topic}}",
+            )
+        ],
+    ),
+    (
+        "Cold reads p99",
+        "s",
+        [(_QUANTILE.format(q=0.99, by="node", name="headrace_cold_read_seconds"), "node {{node}}")],
+    ),
     (
         "Records only in the lake",
         "short",

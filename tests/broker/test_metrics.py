@@ -58,7 +58,7 @@ def consume(broker: BrokerProcess, topic: str, group: str, count: int) -> None:
 @pytest.mark.parametrize("kind", ["log", "stream"])
 def test_records_bytes_requests_and_lag_are_counted(kind: str, start_broker: StartBroker) -> None:
     port = free_port()
-    broker = start_broker(http_port=port, group_initial_rebalance_delay_ms=0)
+    broker = start_broker(http_port=port, group_initial_rebalance_delay_ms=0, metrics_interval_ms=200)
     topic, group = f"{kind}-topic", f"{kind}-group"
     admin = AdminClient({"bootstrap.servers": broker.address})
     admin.create_topics([NewTopic(topic, 1, config={"headrace.format": kind})])[topic].result(30)

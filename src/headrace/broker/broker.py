@@ -8,7 +8,7 @@ from headrace.broker.background import Background
 from headrace.broker.configs.broker import BrokerConfigs
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.groups.coordinator import Coordinator
-from headrace.broker.metrics.lag import GroupLag
+from headrace.broker.metrics.rounds import Rounds
 from headrace.broker.network.watchdog import Watchdog
 from headrace.broker.options import BrokerOptions
 from headrace.broker.quotas.quotas import Quotas
@@ -38,7 +38,7 @@ class Broker:
         self.transactions = TransactionCoordinator(store, self.producer_ids)
         self.joining = Joining(store)
         self.watchdog = Watchdog()
-        self.group_lag = GroupLag(self)
+        self.metric_rounds = Rounds(self)
         self.cache_hits = self.cache_misses = 0
         """Reads of a partition that memory served, and those that went to Redis."""
         self._background = Background(self)
@@ -61,7 +61,7 @@ class Broker:
     def stop(self) -> None:
         """Ends the background work."""
         self.watchdog.stop()
-        self.group_lag.stop()
+        self.metric_rounds.stop()
         self.coordinator.stop()
         self.transactions.stop()
         self._background.stop()

@@ -52,6 +52,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     offset_metadata_max_bytes: int = 4_096
     metrics_names_max: int = 1_000
     metrics_partitions: bool = False
+    metrics_interval_ms: int = 10_000
     authorizer: AuthorizerMode = "auto"
     super_users: str = ""
     allow_everyone_if_no_acl_found: bool = False

@@ -20,8 +20,9 @@ Every sample also has the label `node`. Names are stable: a test freezes them.
 
 - Rates, bytes and records count what passed through this node since it started.
 - A group is shown by its coordinator alone. When it moves, its samples move with it: use `max without (node)`.
-- Lag is counted every ten seconds in the background. In seconds it is the age of the oldest record that is left to
-  read. For topics of format `stream` records are counted; where that would cost too much, there is no sample.
+- Lag of groups and of the archive, and transactions by state, are counted in the background, every `metrics_interval_ms`. Lag
+  in seconds is the age of the oldest record that is left to read, or to archive. For topics of format `stream` records are
+  counted; where that would cost too much, there is no sample.
 - At most `metrics_names_max` topics and as many groups have samples of their own; all other topics are one, `{OTHERS}`.
   Partitions have samples with `--metrics-partitions` only.
 - On another address than loopback `/metrics` needs `metrics_token_file`, and scrapers send its content as a bearer

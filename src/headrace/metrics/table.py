@@ -89,6 +89,7 @@ _ROWS: Final = (
     Metric(
         "headrace_redis_timelines_total", _C, ("server",), "Times another server run answered: it may have lost data."
     ),
+    Metric("headrace_redis_memory_bytes", _G, ("server",), "Memory that the server uses."),
     Metric("headrace_redis_memory_percent", _G, ("server",), "Memory used of maxmemory; 0 without a limit."),
     Metric("headrace_redis_full", _G, ("server",), "Whether produces are refused because the server is nearly full."),
     Metric("headrace_store_events_total", _C, ("event",), "Trouble that was noticed: gaps, margins, restored_entries."),
@@ -117,11 +118,59 @@ _ROWS: Final = (
         ("organisation", "group", "topic"),
         "Age of the oldest record that a group has yet to read.",
     ),
+    # transactions
+    Metric("headrace_transactions", _G, ("organisation", "state"), "Transactional ids that this node coordinates."),
+    Metric("headrace_transactions_finished_total", _C, ("outcome",), "Transactions finished: commit or abort."),
+    Metric(
+        "headrace_transaction_oldest_seconds",
+        _G,
+        ("organisation",),
+        "For how long the oldest open transaction has been open; 0 if none is.",
+    ),
+    # compaction
+    Metric("headrace_compactions_total", _C, ("organisation", "topic"), "Compaction passes over partitions."),
+    Metric(
+        "headrace_compaction_removed_bytes_total",
+        _C,
+        ("organisation", "topic"),
+        "Bytes that compaction removed (format log).",
+    ),
+    Metric(
+        "headrace_compaction_removed_records_total",
+        _C,
+        ("organisation", "topic"),
+        "Records that compaction removed (format stream).",
+    ),
+    Metric(
+        "headrace_compaction_waiting",
+        _G,
+        ("organisation", "topic"),
+        "Partitions whose compaction waits for memory in Redis.",
+    ),
     # the lake
     Metric("headrace_tiered_cold_records", _G, ("organisation", "topic"), "Offsets that are only in the lake."),
     Metric("headrace_tiered_troubles", _G, ("organisation", "topic"), "Partitions whose records cannot leave Redis."),
+    Metric(
+        "headrace_archive_lag_records",
+        _G,
+        ("organisation", "topic"),
+        "Records of a tiered topic that are not in the lake yet.",
+    ),
+    Metric(
+        "headrace_archive_lag_seconds",
+        _G,
+        ("organisation", "topic"),
+        "Age of the oldest record of a tiered topic that is not in the lake yet.",
+    ),
+    Metric(
+        "headrace_partition_archive_end_offset",
+        _G,
+        ("organisation", "topic", "partition"),
+        "Where the lake ends: the archive's position (with metrics_partitions).",
+    ),
 )
 
 METRICS: Final = {row.name: row for row in _ROWS}
+STORE_EVENTS: Final = ("gaps", "margins", "restored_entries")
 OTHERS: Final = "_others"
 """The topic or group that stands for all beyond the limit of labels."""

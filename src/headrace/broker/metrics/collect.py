@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.access import Access
-from headrace.metrics.table import OTHERS
+from headrace.metrics.table import OTHERS, STORE_EVENTS
 from headrace.metrics.text import Sample
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
@@ -33,6 +33,12 @@ _TOPIC_COUNTERS: Final = {
 _TIERED_GAUGES: Final[dict[str, Callable[[Partition], int]]] = {
     "headrace_tiered_cold_records": lambda one: one.local_start - one.log_start,
     "headrace_tiered_troubles": lambda one: int(bool(one.trouble)),
+}
+_COMPACTION_COUNTERS: Final[dict[str, Callable[[Partition], int]]] = {
+    "headrace_compactions_total": lambda one: one.compactions.passes,
+    "headrace_compaction_removed_bytes_total": lambda one: one.compactions.removed_bytes,
+    "headrace_compaction_removed_records_total": lambda one: one.compactions.removed_records,
+    "headrace_compaction_waiting": lambda one: int(one.compactions.waits_for_memory),
 }
 _PARTITION_GAUGES: Final[dict[str, Callable[[Partition], int]]] = {
     "headrace_partition_log_start_offset": lambda one: one.log_start,
@@ -62,7 +68,8 @@ class Collector:
         yield from self._topics()
         yield from self._store()
         yield from self._nodes()
-        yield from self._broker.group_lag.samples()
+        yield from self._transactions()
+        yield from self._broker.metric_rounds.samples()
 
     def _process(self) -> Iterator[Sample]:
         yield Sample("headrace_build_info", self._build, 1)
@@ -115,6 +122,9 @@ class Collector:
         mine = [(org, one) for org, one in partitions if one.policy.is_tiered and leads(one.topic, one.number)]
         for name, count in _TIERED_GAUGES.items():
             yield from bounded(name, _by_topic(mine, count), most)
+        compacted = [(org, one) for org, one in partitions if one.policy.compacts]
+        for name, count in _COMPACTION_COUNTERS.items():
+            yield from bounded(name, _by_topic(compacted, count), most)
         if self._broker.options.metrics_partitions:
             for name, read in _PARTITION_GAUGES.items():
                 for organisation, partition in partitions:
@@ -134,11 +144,14 @@ class Collector:
         for shard in shards:
             yield Sample("headrace_redis_timelines_total", (shard.name,), shard.link.timeline)
         for shard in shards:
+            yield Sample("headrace_redis_memory_bytes", (shard.name,), shard.memory.used_bytes)
+        for shard in shards:
             yield Sample("headrace_redis_memory_percent", (shard.name,), shard.memory.percent)
         for shard in shards:
             yield Sample("headrace_redis_full", (shard.name,), int(shard.memory.is_full))
-        for event, count in sorted(store.events.items()):
-            yield Sample("headrace_store_events_total", (event,), count)
+        for event in sorted({*STORE_EVENTS, *store.events}):
+            # From 0 on: Prometheus sees no increase in a counter that appears with its first event.
+            yield Sample("headrace_store_events_total", (event,), store.events[event])
         yield Sample("headrace_tail_cache_bytes", (), store.tails.size_bytes)
         yield Sample("headrace_tail_cache_limit_bytes", (), store.tails.limit_bytes)
         yield Sample("headrace_tail_cache_hits_total", (), self._broker.cache_hits)
@@ -152,6 +165,11 @@ class Collector:
         yield Sample("headrace_nodes", (), len(nodes.live))
         yield Sample("headrace_lease_valid", (), int(nodes.lease_is_valid))
         yield Sample("headrace_leadership_changes_total", (), nodes.term)
+
+    def _transactions(self) -> Iterator[Sample]:
+        finished = self._broker.transactions.finished
+        for outcome in ("commit", "abort"):
+            yield Sample("headrace_transactions_finished_total", (outcome,), finished[outcome])
 
 
 def _by_topic(partitions: Iterable[tuple[str, Partition]], count: Callable[[Partition], int]) -> Labelled:

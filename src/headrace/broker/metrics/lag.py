@@ -1,6 +1,5 @@
 """How far the groups of this node are behind, in records and in seconds.
 
-Counting reads the store, so it goes on in the background, a round every few seconds, and a scrape shows the last one.
 In the format `log` lag is a difference of offsets; in `stream`, where offsets are made of times, records are counted,
 or nothing is said where that would cost too much. Seconds are the age of the oldest record that is left to read, by its
 batch's first time; for a position that left Redis it is that of the oldest record in Redis, which is less.
@@ -8,7 +7,6 @@ batch's first time; for a position that left Redis it is that of the oldest reco
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EVERY_S: Final = 10.0
 _NO_RECORD: Final = -1
 
 Position = tuple[bytes, int, int]
@@ -41,30 +38,8 @@ class GroupLag:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._samples: list[Sample] = []
         self._times: dict[Position, int] = {}
         """Of the records at positions that groups still have: a group that stands still is not read again."""
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="group lag")
-
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def samples(self) -> list[Sample]:
-        return self._samples
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                self._samples = await self.look()
-            except KafkaError as error:
-                log.debug("group lag is not known", extra={"why": str(error)})
-            except Exception:
-                log.exception("group lag could not be counted")
-            await asyncio.sleep(_EVERY_S)
 
     async def look(self) -> list[Sample]:
         """One round."""
@@ -117,8 +92,16 @@ class GroupLag:
         if (time_ms := times.get(position)) is None:
             time_ms = await _time_at(partition, max(start, partition.local_start))
         self._times[position] = time_ms
-        age_ms = partition.now_ms() - time_ms if time_ms >= 0 else 0
-        return records, max(age_ms, 0) / 1000
+        return records, _since(partition, time_ms)
+
+
+async def age_s(partition: Partition, offset: int) -> float:
+    """How long ago the record at an offset, or the next one behind it, was made; 0 if it has no time."""
+    return _since(partition, await _time_at(partition, max(offset, partition.local_start)))
+
+
+def _since(partition: Partition, time_ms: int) -> float:
+    return max(partition.now_ms() - time_ms, 0) / 1000 if time_ms >= 0 else 0.0
 
 
 async def _time_at(partition: Partition, offset: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -184,6 +185,11 @@ class TransactionCoordinator:
                 await self._finisher.end_lost(name, stored, thing.state.producer_id)
             return None
         return open_from(stored)
+
+    @property
+    def finished(self) -> Counter[str]:
+        """How many transactions this node finished, by outcome."""
+        return self._finisher.finished
 
     # -- for people ---------------------------------------------------------------------------------------------
 

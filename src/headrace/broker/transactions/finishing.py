@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Finisher:
         self._store = store
         self._runtime = runtime
         self._tasks: dict[Name, asyncio.Task[None]] = {}
+        self.finished: Counter[str] = Counter()
+        """Transactions by their outcome."""
 
     def start(self, thing: Thing[TransactionalId]) -> asyncio.Task[None] | None:
         """Begins, if there is something to finish and nobody does; the task."""
@@ -73,6 +76,7 @@ class Finisher:
             try:
                 await self.spread(thing, ending)
                 await self._runtime.look(thing.name, partial(_finished, ending.number))
+                self.finished["commit" if ending.commit else "abort"] += 1
                 return
             except Replaced:
                 return

@@ -80,7 +80,7 @@ async def serve_node(
         stack.push_async_callback(server.stop)
         if listeners.http is not None:
             metrics.collector, metrics.node = Collector(broker, server), str(store.nodes.me.id)
-            broker.group_lag.start()
+            broker.metric_rounds.start()
         _renew_at_hangup(certificates, store)
         await store.serve()
         collect_less()

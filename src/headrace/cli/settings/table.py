@@ -70,6 +70,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _says("Topics and groups with metrics of their own; all others are counted together.", 0, 1_000_000)
     ] = _BROKER.metrics_names_max
     metrics_partitions: Annotated[bool, _says("Metrics of each partition, too.")] = _BROKER.metrics_partitions
+    metrics_interval_ms: Annotated[
+        int, _says("How often lag and other metrics that have to be read from the store are counted.", 100, 3_600_000)
+    ] = _BROKER.metrics_interval_ms
 
     listen: Annotated[
         tuple[str, ...],

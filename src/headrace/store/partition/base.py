@@ -18,6 +18,7 @@ from headrace.cold_log import ColdLog, ColdPartition
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.confidence import Confidence, Level
 from headrace.store.partition import origin
+from headrace.store.partition.compactions import Compactions
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.copies import Copies
 from headrace.store.partition.entries import Batches
@@ -74,6 +75,7 @@ class Partition(Readable, ABC):
         self.tail = Tail(context.tails)
         self.bytes_in = self.records_in = self.bytes_out = 0
         """Appended and fetched through this node."""
+        self.compactions = Compactions()
         self.is_gone = False
         self.confidence = Confidence()
         self.copies = Copies(self)

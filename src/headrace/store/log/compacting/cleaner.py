@@ -64,7 +64,6 @@ class Cleaner:
         """Where the log ended, and when that was seen."""
         self._trimmed = -1
         """Up to where the log is known to be trimmed."""
-        self._is_told_of_room = False
 
     async def run_if_due(self, policy: CompactionPolicy, unknown_ms: int) -> list[Passed]:
         """Compacts as long as it is due; appends older than `unknown_ms` are known to be in the log, or not."""
@@ -80,11 +79,13 @@ class Cleaner:
                 if done is None:
                     break
                 passes.append(done)
+                partition.compactions.passes += 1
+                partition.compactions.removed_bytes += max(done.before_bytes - done.after_bytes, 0)
                 log.info("a partition was compacted", extra={"partition": repr(partition), **done._asdict()})
-            self._is_told_of_room = False
+            partition.compactions.waits_for_memory = False
         except NoRoom as error:
-            if not self._is_told_of_room:
-                self._is_told_of_room = True
+            if not partition.compactions.waits_for_memory:
+                partition.compactions.waits_for_memory = True
                 log.warning(
                     "compaction waits for memory in the store", extra={"partition": repr(partition), "why": str(error)}
                 )

@@ -69,6 +69,8 @@ async def compact_if_due(partition: StreamPartition, policy: CompactionPolicy) -
         return None
     await partition.confirm()
     compacted = await compaction.run(policy, partition.ids.last)
+    partition.compactions.passes += 1
+    partition.compactions.removed_records += compacted.removed
     log.info("a partition was compacted", extra={"partition": repr(partition), **compacted._asdict()})
     return compacted
 
