@@ -67,7 +67,7 @@ def test_compaction_is_counted(kind: str, removed: str, start_broker: StartBroke
 def test_the_archive_has_a_position_and_a_lag(start_broker: StartBroker, tmp_path: Path) -> None:
     port, lake = free_port(), tmp_path / "lake"
     lake.mkdir()
-    broker = start_broker(http_port=port, lake=lake, metrics_partitions=True, metrics_interval_ms=200, **BROKER)
+    broker = start_broker(http_port=port, lake=lake, metrics_partitions=True, metrics_interval_ms=3000, **BROKER)
     topic = TieredTopic(broker, lake, "orders")
     topic.produce(100)
     topic.archive()

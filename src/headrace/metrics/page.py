@@ -20,15 +20,27 @@ Every sample also has the label `node`. Names are stable: a test freezes them.
 
 - Rates, bytes and records count what passed through this node since it started.
 - A group is shown by its coordinator alone. When it moves, its samples move with it: use `max without (node)`.
-- Lag of groups and of the archive, and transactions by state, are counted in the background, every `metrics_interval_ms`. Lag
-  in seconds is the age of the oldest record that is left to read, or to archive. For topics of format `stream` records are
-  counted; where that would cost too much, there is no sample.
+- Lag of groups and of the archive, and transactions by state, are counted in the background, every
+  `metrics_interval_ms`. Lag in seconds is the age of the oldest record that is left to read, or to archive. For topics
+  of format `stream` records are counted; where that would cost too much, there is no sample.
 - At most `metrics_names_max` topics and as many groups have samples of their own; all other topics are one, `{OTHERS}`.
   Partitions have samples with `--metrics-partitions` only.
 - On another address than loopback `/metrics` needs `metrics_token_file`, and scrapers send its content as a bearer
   token.
 
 `deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
+`python -m interop prometheus` has Prometheus scrape a node and promtool check metrics and rules; it also compares lag
+with kafka_exporter, KMinion and Burrow. They agree for topics of format `log`; for `stream` they subtract offsets that
+are made of times.
+
+## Tracing
+
+With the extra `headrace[tracing]` and `--tracing-endpoint http://127.0.0.1:4318/v1/traces`, one produce or fetch in
+`tracing_one_in` (100) is sent to an OpenTelemetry collector, by OTLP over HTTP: spans `produce` with an `append` for
+each batch, and `fetch` with a `cold read` for each read from the lake. Kafka's requests carry no trace context, so each
+is the root of its trace. Exporters' own variables (`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`) hold.
+
+## Names
 
 | name | kind | labels | meaning |
 |---|---|---|---|

@@ -58,6 +58,14 @@ class RequestMetrics:
             yield Sample("headrace_request_seconds", (SPOKEN[key].name,), histogram)
 
 
+def error_names(api_key: int, response: Any) -> list[str]:
+    """The errors in an answer, each once."""
+    codes: set[int] = set()
+    for walk in _walks(response.__class__, api_key == METADATA):
+        walk(response, codes.add)
+    return [_NAMES.get(code, _UNKNOWN) for code in sorted(codes)]
+
+
 @cache
 def _walks(kind: Any, shallow: bool) -> tuple[Walk, ...]:
     """What visits the error codes of an answer. Of a Metadata only its topics' are: it may have 100,000 partitions."""

@@ -27,6 +27,7 @@ from headrace.cli.serve.lake import open_lake
 from headrace.cli.serve.listening import is_loopback
 from headrace.cli.serve.sockets import Listeners
 from headrace.cli.serve.tls import open_certificates
+from headrace.cli.serve.tracing import trace_node
 from headrace.cli.settings.rooms import broker_options, group_settings, login_options, store_options
 from headrace.cli.settings.table import Settings
 from headrace.clock import Clock
@@ -73,6 +74,7 @@ async def serve_node(
         broker = Broker(store, options, group_settings(settings))
         server = health.server = Server(broker, login_options(settings))
         server.certificates = certificates
+        stack.callback(trace_node(settings, store, server))
         broker.start()
         stack.callback(broker.stop)
         await store.takeovers.start()  # after the lake is plugged in: partitions are opened

@@ -70,6 +70,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _says("Topics and groups with metrics of their own; all others are counted together.", 0, 1_000_000)
     ] = _BROKER.metrics_names_max
     metrics_partitions: Annotated[bool, _says("Metrics of each partition, too.")] = _BROKER.metrics_partitions
+    tracing_endpoint: Annotated[
+        str,
+        _says(
+            "OTLP/HTTP address that spans of requests are sent to, such as http://127.0.0.1:4318/v1/traces; needs the "
+            "extra headrace[tracing]; empty: no tracing."
+        ),
+    ] = ""
+    tracing_one_in: Annotated[int, _says("One produce or fetch in so many is traced.", 1, 1_000_000_000)] = 100
     metrics_interval_ms: Annotated[
         int, _says("How often lag and other metrics that have to be read from the store are counted.", 100, 3_600_000)
     ] = _BROKER.metrics_interval_ms

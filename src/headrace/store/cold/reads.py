@@ -120,7 +120,7 @@ class BackgroundReads:
         began = loop.time()
         try:
             async with self._slots:
-                entries = await self._read(partition, reading.offset, max_bytes)
+                entries = await self.read(partition, reading.offset, max_bytes)
             self.succeeded += 1
             self.seconds.observe(loop.time() - began)
             if not entries:
@@ -138,7 +138,7 @@ class BackgroundReads:
         loop.call_later(_PARKED_S, self._drop, key, reading)
         reading.tell_watchers()
 
-    async def _read(self, partition: Partition, offset: int, max_bytes: int) -> list[Buffer]:
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> list[Buffer]:
         """Batches from the cold log; from Redis, where nothing but offsets without records is left before it."""
         while offset < partition.trimmed_to:
             if (behind := await self._skip_loss(partition, offset)) is not None:

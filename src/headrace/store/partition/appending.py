@@ -94,6 +94,11 @@ class Appender(ABC, Generic[F]):
         return not self._queue and self._flight is None and self._recovering is None and self._verifying is None
 
     @property
+    def partition(self) -> Partition:
+        """Whose queue it is."""
+        return self._partition
+
+    @property
     def queued(self) -> int:
         """Batches that wait for their append."""
         return len(self._queue)
