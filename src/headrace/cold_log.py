@@ -57,6 +57,28 @@ class ColdBatches(msgspec.Struct, frozen=True):
     next_offset: int
 
 
+class TableProof(msgspec.Struct, frozen=True):
+    """What the last `headrace lake verify` of a table saw."""
+
+    at_ms: int
+    files: int
+    rows: int
+    findings: int
+
+
+class ColdTable(msgspec.Struct, frozen=True):
+    """The table that holds a topic's cold part, for people."""
+
+    place: str
+    files: int
+    rows: int
+    size_bytes: int
+    last_commit_ms: int
+    rejects: int | None
+    """Records that fit no schema, if the topic has a typed table."""
+    proof: TableProof | None
+
+
 class ColdLog(Protocol):
     """A reader of cold records. Every call answers from what the files hold, and raises `ColdAway` if it cannot."""
 
@@ -91,6 +113,10 @@ class ColdLog(Protocol):
     ) -> int:
         """Where the log may start: files before it have only records older than `oldest_ms`, or are beyond
         `most_bytes` counted back from `stop`. At the granularity of files; at most `stop`."""
+        ...
+
+    async def describe(self, partition: ColdPartition) -> ColdTable:
+        """The table that a partition's cold records are in."""
         ...
 
     async def close(self) -> None: ...

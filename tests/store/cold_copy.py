@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from headrace.cold_log import ColdAway, ColdBatches, ColdPartition, Held
+from headrace.cold_log import ColdAway, ColdBatches, ColdPartition, ColdTable, Held
 from headrace.wire.batch import iter_headers
 from headrace.wire.records import Record, decode_batch
 
@@ -93,6 +93,10 @@ class ColdCopy:
                 break
             start = header.base_offset
         return max(first, start)
+
+    async def describe(self, partition: ColdPartition) -> ColdTable:
+        await self._answer()
+        return ColdTable("a copy", 0, 0, 0, 0, None, None)
 
     async def close(self) -> None:
         return

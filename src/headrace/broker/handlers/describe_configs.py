@@ -11,11 +11,11 @@ from headrace.broker.call import Call
 from headrace.broker.configs.broker import FOR_ALL
 from headrace.broker.configs.broker_table import minutes
 from headrace.broker.configs.changes import ConfigResourceType
+from headrace.broker.configs.facts import broker_facts, topic_facts
 from headrace.broker.configs.groups import describe_group
 from headrace.broker.configs.layers import ConfigSource, DescribedConfig
 from headrace.broker.configs.topics import describe_configs
 from headrace.broker.groups.records_behind import RECORDS_BEHIND, records_behind
-from headrace.broker.tiering.status import TIERING, tiering_of
 from headrace.broker.topics.creation import REPLICATION_FACTOR
 from headrace.broker.topics.names import check_topic_name
 from headrace.groups.classic import ClassicState
@@ -73,11 +73,11 @@ async def _describe(call: Call, resource: DescribeConfigsResource) -> list[Descr
             found = [_shown(c) for c in describe_configs(topic.configs, broker.configs.layers, topic.ulid, only)]
             if only is not None and LOCATOR in only:
                 found.append(_fact(LOCATOR, f"{call.caller.organisation}/topics/{name}", "The topic's locator."))
-            if only is not None and TIERING in only and broker.policy(topic).is_tiered:
-                found.append(_fact(TIERING, await tiering_of(call, topic), "Offsets in the lake, by partition."))
+            found += [_fact(*fact) for fact in await topic_facts(call, topic, only)]
         case ConfigResourceType.BROKER:
             call.check_all_tenants(Operation.DESCRIBE_CONFIGS)
             found = _describe_broker(broker, name)
+            found += [_fact(*fact) for fact in await broker_facts(broker, only)]
         case ConfigResourceType.BROKER_LOGGER:
             call.check_all_tenants(Operation.DESCRIBE_CONFIGS)
             found = [_logger(broker, name)]

@@ -13,7 +13,7 @@ from headrace.cold_log import ColdPartition
 from headrace.store.cluster.catalogue import Topic
 from headrace.wire.errors import KafkaError
 
-TIERING = "headrace.tiering"
+TIERING, TABLE = "headrace.tiering", "headrace.lake"
 
 
 class PartitionTiering(msgspec.Struct, frozen=True):
@@ -25,6 +25,9 @@ class PartitionTiering(msgspec.Struct, frozen=True):
     lake_end: int | None
     """The offset behind the last one that the lake holds; None if it holds nothing, or nobody knows."""
     trouble: str | None
+    end: int | None = None
+    """Of the partition, as far as this node knows it."""
+    lake_bytes: int | None = None
 
 
 async def tiering_of(access: Access, topic: Topic) -> str:
@@ -33,13 +36,33 @@ async def tiering_of(access: Access, topic: Topic) -> str:
     found = []
     away: str | None = None
     for number, standing in enumerate(await access.standing(topic)):
-        lake_end = None
+        lake_end = lake_bytes = None
         if away is None:
             try:
                 held = await cold.held(ColdPartition(topic.name, topic.uuid, number, access.caller.organisation))
-                lake_end = held.end if held else None
+                lake_end, lake_bytes = (held.end, held.size_bytes) if held else (None, None)
             except KafkaError as error:
                 away = str(error)  # the next partition's answer would be the same, and as slow
         trouble = standing.trouble or away
-        found.append(PartitionTiering(number, standing.log_start, standing.local_start, lake_end, trouble))
+        known = access.known_partition(topic, number)
+        found.append(
+            PartitionTiering(
+                number,
+                standing.log_start,
+                standing.local_start,
+                lake_end,
+                trouble,
+                known.end if known else None,
+                lake_bytes,
+            )
+        )
     return msgspec.json.encode(found).decode()
+
+
+async def table_of(access: Access, topic: Topic) -> str:
+    """The topic's table as JSON, or why nothing is known of it."""
+    name = ColdPartition(topic.name, topic.uuid, 0, access.caller.organisation)
+    try:
+        return msgspec.json.encode(await access.broker.store.cold.describe(name)).decode()
+    except KafkaError as error:
+        return msgspec.json.encode({"trouble": str(error)}).decode()

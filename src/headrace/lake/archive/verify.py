@@ -8,6 +8,7 @@ Plain pyarrow, row group by row group: no Spark, and memory stays that of one fi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from headrace.client import Admin, Cluster
+from headrace.cold_log import TableProof
 from headrace.lake.archive.history import CLEANUP, FORMAT, holes_in, is_dense
 from headrace.lake.archive.plan import hot_ranges
 from headrace.lake.archive.task import NothingSkipped, table_rows_of
@@ -30,6 +32,7 @@ from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.catalogue import OnRefused, tables_in
 from headrace.lake.table.delta_log import Note, note_of
 from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.proofs import save_proof
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -66,13 +69,21 @@ def verify_lake(
     proof = Proof()
     for table in tables_in(lake, topics, refused):
         proof.topics += 1
+        before = proof.files, proof.rows, len(proof.findings)
         try:
             _Verification(table, cluster, proof, progress).run()
+            save_proof(table.place, _since(proof, *before))
         except (DeltaError, OSError, pa.ArrowException) as error:
             if refused is None or isinstance(error, ConnectionError):
                 raise
             refused(table.identity.topic, error)
     return proof
+
+
+def _since(proof: Proof, files: int, rows: int, findings: int) -> TableProof:
+    """The part of a proof that came since."""
+    now_ms = time.time_ns() // 1_000_000
+    return TableProof(now_ms, proof.files - files, proof.rows - rows, len(proof.findings) - findings)
 
 
 class _Verification:

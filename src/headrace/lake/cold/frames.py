@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.cold_log import ColdPartition, Held
+from headrace.cold_log import ColdPartition, ColdTable, Held
 
 _LENGTHS: Final = struct.Struct(">II")
 MOST_BYTES: Final = 1 << 30
@@ -70,7 +70,13 @@ class AskRetained(msgspec.Struct, frozen=True, tag=True):
     most_bytes: int | None
 
 
-Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained
+class AskTable(msgspec.Struct, frozen=True, tag=True):
+    """`ColdLog.describe`."""
+
+    partition: ColdPartition
+
+
+Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained | AskTable
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):
@@ -116,7 +122,13 @@ class SayAway(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Say = SayReady | SayHeld | SayRead | SayFound | SayStart | SayAway
+class SayTable(msgspec.Struct, frozen=True, tag=True):
+    """A table for people."""
+
+    table: ColdTable
+
+
+Say = SayTable | SayReady | SayHeld | SayRead | SayFound | SayStart | SayAway
 
 
 class Answer(msgspec.Struct, frozen=True):

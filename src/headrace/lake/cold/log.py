@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.cold_log import ColdAway, ColdBatches, ColdPartition, Held
+from headrace.cold_log import ColdAway, ColdBatches, ColdPartition, ColdTable, Held
 from headrace.lake.cold import frames
 
 log = logging.getLogger(__name__)
@@ -115,6 +115,11 @@ class LakeLog:
         """The first record with the highest timestamp."""
         said, _ = await self._ask(frames.AskTime(partition, None, first, stop), frames.SayFound)
         return said.found
+
+    async def describe(self, partition: ColdPartition) -> ColdTable:
+        """The table of a partition's topic."""
+        said, _ = await self._ask(frames.AskTable(partition), frames.SayTable)
+        return said.table
 
     async def retained_start(
         self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None

@@ -28,6 +28,7 @@ from deltalake.exceptions import DeltaError
 
 from headrace.cold_log import ColdAway, Held
 from headrace.lake.cold import frames
+from headrace.lake.cold.describing import describe_table
 from headrace.lake.cold.forward import ForwardReader
 from headrace.lake.cold.row_groups import FileCache
 from headrace.lake.cold.search import TimeSearch, retained_start
@@ -95,6 +96,9 @@ class ColdServer:
         match ask:
             case frames.AskHeld():
                 return await self._held(ask)
+            case frames.AskTable():
+                snapshot = await self._tables.young(ask.partition)
+                return frames.SayTable(await self._in_thread(partial(describe_table, snapshot)))
             case frames.AskTime():
                 return frames.SayFound(await self._find(ask))
             case frames.AskRetained():

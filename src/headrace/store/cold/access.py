@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
-from headrace.cold_log import ColdAway, ColdBatches, ColdLog, ColdPartition, Held
+from headrace.cold_log import ColdAway, ColdBatches, ColdLog, ColdPartition, ColdTable, Held
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,9 @@ class NoLake:
     async def retained_start(
         self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None
     ) -> NoReturn:
+        raise ColdAway(_NO_LAKE)
+
+    async def describe(self, partition: ColdPartition) -> NoReturn:
         raise ColdAway(_NO_LAKE)
 
     async def close(self) -> None:
@@ -83,6 +86,9 @@ class InTime:
         self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None
     ) -> int:
         return await self._bounded(self._cold.retained_start(partition, first, stop, oldest_ms, most_bytes))
+
+    async def describe(self, partition: ColdPartition) -> ColdTable:
+        return await self._bounded(self._cold.describe(partition))
 
     async def close(self) -> None:
         await self._cold.close()

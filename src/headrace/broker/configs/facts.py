@@ -1,0 +1,63 @@
+"""Facts beside configs: what Kafka's own answers have no room for, given to whoever asks for them by name.
+
+The console and `headrace` read them. Each is JSON, bounded, and read when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.broker.tiering.status import TABLE, TIERING, table_of, tiering_of
+from headrace.store.redis.errors import StoreError
+from headrace.store.redis.status import server_status
+from headrace.store.stream.status import stream_status
+
+if TYPE_CHECKING:
+    from headrace.broker.access import Access
+    from headrace.broker.broker import Broker
+    from headrace.store.cluster.catalogue import Topic
+
+STREAM, CACHED, REDIS = "headrace.stream", "headrace.cached", "headrace.redis"
+_PARTITIONS_MAX = 100
+
+
+async def topic_facts(access: Access, topic: Topic, only: Collection[str] | None) -> list[tuple[str, str, str]]:
+    """Name, value and meaning of those that were asked for."""
+    asked, policy = only or (), access.broker.policy(topic)
+    found = []
+    if TIERING in asked and policy.is_tiered:
+        found.append((TIERING, await tiering_of(access, topic), "Offsets in the lake, by partition."))
+    if TABLE in asked and policy.is_tiered:
+        found.append((TABLE, await table_of(access, topic), "The topic's table in the lake."))
+    if STREAM in asked and topic.is_stream:
+        found.append((STREAM, await _streams(access, topic), "The Redis keys of a topic of format stream."))
+    if CACHED in asked:
+        found.append((CACHED, _cached(access, topic), "First offset in this node's memory, by partition."))
+    return found
+
+
+async def _streams(access: Access, topic: Topic) -> str:
+    partitions = [await access.partition(topic, number) for number in range(min(topic.partitions, _PARTITIONS_MAX))]
+    return msgspec.json.encode([await stream_status(partition) for partition in partitions]).decode()
+
+
+def _cached(access: Access, topic: Topic) -> str:
+    partitions = (access.known_partition(topic, number) for number in range(topic.partitions))
+    firsts = {one.number: one.tail.first.base for one in partitions if one is not None and one.tail.first is not None}
+    return msgspec.json.encode(firsts).decode()
+
+
+async def broker_facts(broker: Broker, only: Collection[str] | None) -> list[tuple[str, str, str]]:
+    """The same of this node."""
+    if only is None or REDIS not in only:
+        return []
+    servers = []
+    for shard in broker.store.shards:
+        try:
+            servers.append(await server_status(shard))
+        except StoreError:
+            continue  # it is down, which the metrics tell
+    return [(REDIS, msgspec.json.encode(servers).decode(), "The servers of the store.")]
