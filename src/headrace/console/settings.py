@@ -30,8 +30,6 @@ class ConsoleSettings(msgspec.Struct, frozen=True):
     durability: str = ""
     """Of the embedded store, where the broker has one."""
     metrics_token: str = ""
-    key_prefix: str = ""
-    """Of the broker's keys in Redis."""
     own_certificate: str = ""
     """The broker's: trusted as it is, whoever signed it."""
 

@@ -137,7 +137,6 @@ class ConsoleChild:
             read_only=settings.console_read_only,
             node_sockets=tuple(self.node_socket(index) for index in range(settings.nodes)),
             durability="" if settings.redis else settings.durability,
-            key_prefix=settings.key_prefix,
             own_certificate=settings.tls_cert if listener.is_tls else "",
         )
         return ConsoleOrders(console, self._listener.fileno(), settings.log_level, settings.log_format)

@@ -7,6 +7,7 @@ import msgspec
 from headrace.client import Admin, Cluster
 from headrace.client.admin import BROKER
 from headrace.console.endpoints import ApiQuestion
+from headrace.console.facts import REDIS, read_fact
 from headrace.console.samples import SampleRead
 from headrace.wire.errors import KafkaError
 
@@ -47,10 +48,37 @@ class RedisShown(msgspec.Struct, frozen=True):
     reconnects: float
 
 
+class ReplicaShown(msgspec.Struct, frozen=True):
+    """A copy of a server."""
+
+    address: str
+    state: str
+    behind_bytes: int | None
+
+
+class ServerShown(msgspec.Struct, frozen=True):
+    """A server of the store, as it tells of itself (INFO)."""
+
+    server: str
+    version: str
+    uptime_s: int
+    clients: int
+    used_bytes: int
+    limit_bytes: int
+    policy: str
+    append_only: bool
+    write_status: str
+    rewriting: bool
+    last_save_s: int
+    save_status: str
+    replicas: list[ReplicaShown]
+
+
 class NodesShown(msgspec.Struct, frozen=True):
     cluster_id: str | None
     nodes: list[NodeShown]
     redis: list[RedisShown]
+    servers: list[ServerShown]
     events: dict[str, float]
     """Trouble that the store noticed, by kind."""
     durability: str
@@ -86,7 +114,8 @@ def show_nodes(cluster: Cluster, question: ApiQuestion) -> NodesShown:
             if reading.name == "headrace_store_events_total":
                 kind = reading.labels["event"]
                 events[kind] = events.get(kind, 0.0) + reading.value
-    return NodesShown(info.cluster_id, nodes, redis, events, state.settings.durability)
+    servers = read_fact(cluster, str(info.controller_id), REDIS, list[ServerShown], BROKER) or []
+    return NodesShown(info.cluster_id, nodes, redis, servers, events, state.settings.durability)
 
 
 def show_node_configs(cluster: Cluster, question: ApiQuestion) -> NodeConfigs:

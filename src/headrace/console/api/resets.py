@@ -16,6 +16,7 @@ from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 _INACTIVE = ("Empty", "Dead")
+_DIGITS_MAX = 20
 
 
 class ResetOrder(msgspec.Struct, frozen=True):
@@ -23,12 +24,20 @@ class ResetOrder(msgspec.Struct, frozen=True):
 
     group: str
     to: str
-    value: int = 0
+    value: int | str = 0
+    """Text where it is beyond JavaScript's numbers, as offsets of format `stream` are."""
     topic: str = ""
     """One topic; without one all that the group has offsets of."""
     partitions: list[int] = []
     """Of the topic; none means all."""
     execute: bool = False
+
+    @property
+    def number(self) -> int:
+        text = str(self.value)
+        if len(text) > _DIGITS_MAX or not text.removeprefix("-").isdecimal():
+            raise bad("value is a whole number.")
+        return int(text)
 
 
 class ResetRow(msgspec.Struct, frozen=True):
@@ -99,15 +108,15 @@ def _moved(
         case "latest":
             return end
         case "time":
-            found = admin.list_offsets(dict.fromkeys(keys, max(order.value, 0)))
+            found = admin.list_offsets(dict.fromkeys(keys, max(order.number, 0)))
             return {key: at.offset if at.offset >= 0 else end[key] for key, at in found.items()}
         case "offset":
-            wanted = dict.fromkeys(keys, order.value)
+            wanted = dict.fromkeys(keys, order.number)
         case "shift":
             formats = configs_of(cluster, {topic for topic, _ in keys}, FORMAT)
             if streams := [topic for topic, form in formats.items() if form == STREAM]:
                 raise bad(f"In {streams[0]} offsets are times (headrace.format=stream): give a time instead.")
-            wanted = {key: committed[key] + order.value for key in keys if key in committed}
+            wanted = {key: committed[key] + order.number for key in keys if key in committed}
         case _:
             raise bad("to is earliest, latest, time, offset or shift.")
     return {key: min(max(at, start[key]), end[key]) for key, at in wanted.items()}

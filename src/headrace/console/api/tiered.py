@@ -7,10 +7,10 @@ import msgspec
 from headrace.client import Admin, Cluster
 from headrace.console.api.topics import FORMAT, STREAM, TIERED, configs_of, tiering_of
 from headrace.console.endpoints import ApiQuestion, page_of
-from headrace.wire.errors import KafkaError
+from headrace.console.facts import STREAM as STREAM_FACT
+from headrace.console.facts import TABLE, read_fact
 
-_TOPICS_MAX = 2_000
-_PAGE_SIZE = 50
+_PAGE_SIZE = 20
 
 
 class LakePartition(msgspec.Struct, frozen=True):
@@ -21,12 +21,40 @@ class LakePartition(msgspec.Struct, frozen=True):
     local_start: int
     lake_end: int | None
     trouble: str | None
+    end: int | None
+    lake_bytes: int | None
+    lag: int | None
+    """Records that are not in the lake yet."""
+
+
+class TableProof(msgspec.Struct, frozen=True):
+    """The last `headrace lake verify` of the table."""
+
+    at_ms: int
+    files: int
+    rows: int
+    findings: int
+
+
+class LakeTable(msgspec.Struct, frozen=True):
+    """A topic's table; `trouble` says why nothing else is known."""
+
+    trouble: str | None = None
+    place: str | None = None
+    files: int | None = None
+    rows: int | None = None
+    size_bytes: int | None = None
+    last_commit_ms: int | None = None
+    rejects: int | None = None
+    """Records that fit no schema, if the topic has a typed table."""
+    proof: TableProof | None = None
 
 
 class LakeTopic(msgspec.Struct, frozen=True):
     topic: str
     partitions: list[LakePartition]
     cold_records: int
+    table: LakeTable
 
 
 class LakeShown(msgspec.Struct, frozen=True):
@@ -36,14 +64,42 @@ class LakeShown(msgspec.Struct, frozen=True):
     pages: int
 
 
-class StreamKey(msgspec.Struct, frozen=True):
+class PendingShown(msgspec.Struct, frozen=True):
+    """An entry that a consumer of Redis was given and has not confirmed."""
+
+    id: str
+    consumer: str
+    idle_ms: int
+    deliveries: int
+
+
+class StreamGroupShown(msgspec.Struct, frozen=True):
+    """A consumer group of Redis on the key."""
+
+    name: str
+    consumers: int
+    pending: int
+    last_delivered: str
+    lag: int | None
+    oldest: list[PendingShown]
+
+
+class StreamShown(msgspec.Struct, frozen=True):
+    """A partition's key, as XINFO tells it."""
+
     partition: int
     key: str
+    entries: int
+    entries_added: int | None
+    first_id: str | None
+    last_id: str | None
+    size_bytes: int | None
+    groups: list[StreamGroupShown]
 
 
 class StreamTopic(msgspec.Struct, frozen=True):
     topic: str
-    keys: list[StreamKey]
+    keys: list[StreamShown]
 
 
 class StreamsShown(msgspec.Struct, frozen=True):
@@ -54,42 +110,38 @@ class StreamsShown(msgspec.Struct, frozen=True):
 
 
 def show_lake(cluster: Cluster, question: ApiQuestion) -> LakeShown:
-    admin = Admin(cluster)
     names = _having(cluster, question, TIERED, "true")
     page = page_of(len(names), question.number("page", 1, 1, 1_000_000), _PAGE_SIZE)
-    topics = []
-    for name in names[page.first : page.last]:
-        try:
-            tiers = tiering_of(admin, name)
-        except KafkaError:
-            tiers = {}
-        partitions = [LakePartition(*msgspec.structs.astuple(tier)) for _, tier in sorted(tiers.items())]
-        topics.append(LakeTopic(name, partitions, sum(p.local_start - p.log_start for p in partitions)))
-    return LakeShown(topics, len(names), page.page, page.pages)
+    return LakeShown([_lake_topic(cluster, name) for name in names[page.first : page.last]], len(names), *page[2:])
+
+
+def _lake_topic(cluster: Cluster, name: str) -> LakeTopic:
+    partitions = []
+    for _, tier in sorted(tiering_of(cluster, name).items()):
+        lag = None if tier.end is None else max(tier.end - (tier.lake_end or tier.log_start), 0)
+        partitions.append(
+            LakePartition(
+                tier.partition, tier.log_start, tier.local_start, tier.lake_end, tier.trouble, tier.end,
+                tier.lake_bytes, lag,
+            )
+        )  # fmt: skip
+    table = read_fact(cluster, name, TABLE, LakeTable) or LakeTable(trouble="The broker does not tell.")
+    return LakeTopic(name, partitions, sum(p.local_start - p.log_start for p in partitions), table)
 
 
 def show_streams(cluster: Cluster, question: ApiQuestion) -> StreamsShown:
     names = _having(cluster, question, FORMAT, STREAM)
     page = page_of(len(names), question.number("page", 1, 1, 1_000_000), _PAGE_SIZE)
-    infos = {topic.name: topic for topic in Admin(cluster).list_topics()}
-    prefix, organisation = question.state.settings.key_prefix or "headrace", question.visitor.organisation
     topics = [
-        StreamTopic(
-            name,
-            [
-                StreamKey(p.index, f"{prefix}:{organisation}:{{{name}:{p.index}}}:stream")
-                for p in infos[name].partitions
-            ],
-        )
+        StreamTopic(name, read_fact(cluster, name, STREAM_FACT, list[StreamShown]) or [])
         for name in names[page.first : page.last]
-        if name in infos
     ]
-    return StreamsShown(topics, len(names), page.page, page.pages)
+    return StreamsShown(topics, len(names), *page[2:])
 
 
 def _having(cluster: Cluster, question: ApiQuestion, config: str, value: str) -> list[str]:
     """Topics with this value of a config, by name."""
     search = question.text("search").lower()
-    names = [topic.name for topic in Admin(cluster).list_topics() if search in topic.name.lower()][:_TOPICS_MAX]
+    names = [topic.name for topic in Admin(cluster).list_topics() if search in topic.name.lower()]
     found = configs_of(cluster, names, config)
     return sorted(name for name, given in found.items() if given == value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -12,6 +13,7 @@ from headrace.client import Admin, Cluster, UnsupportedApi
 from headrace.client.admin import TOPIC, TopicInfo
 from headrace.client.cluster import by_topic
 from headrace.console.endpoints import ApiQuestion, page_of
+from headrace.console.facts import CACHED, TIERING, read_fact, read_fact_of_node
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -27,11 +29,13 @@ from headrace.wire.schema import ZERO_UUID
 from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
-FORMAT, TIERED, TIERING = "headrace.format", "remote.storage.enable", "headrace.tiering"
+FORMAT, TIERED = "headrace.format", "remote.storage.enable"
 STREAM = "stream"
 PAGE_SIZE = 50
 _PARTITIONS_MAX = 2_000
 """Of one page of the list: topics beyond have no numbers."""
+_LEADERS_MAX = 32
+_CONFIGS_AT_ONCE = 2_000
 
 
 class TopicRow(msgspec.Struct, frozen=True):
@@ -55,17 +59,22 @@ class TopicList(msgspec.Struct, frozen=True):
 
 
 class PartitionShown(msgspec.Struct, frozen=True):
-    """A partition, and where its records live: from log start to local start in the lake alone, from there in Redis."""
+    """A partition, and where its records live: from log start to local start in the lake alone, from there in Redis.
+
+    Offsets are text: JavaScript's numbers end at 2^53, and those of format `stream` go beyond.
+    """
 
     partition: int
     leader: int
     leader_epoch: int
     replicas: list[int]
     isr: list[int]
-    log_start: int
-    local_start: int
-    end: int
-    lake_end: int | None
+    log_start: str
+    local_start: str
+    end: str
+    lake_end: str | None
+    cached_from: str | None
+    """From here on its leader has the records in memory, too."""
     size_bytes: int | None
     trouble: str | None
 
@@ -151,7 +160,8 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
     entries = admin.describe_configs(name, documentation=True)
     values = {entry.name: entry.value for entry in entries}
     form, is_tiered = values.get(FORMAT), values.get(TIERED) == "true"
-    tiering = tiering_of(admin, name) if is_tiered else {}
+    tiering = tiering_of(cluster, name) if is_tiered else {}
+    cached = _cached(cluster, topic)
     partitions = []
     for p in topic.partitions:
         key = name, p.index
@@ -159,12 +169,14 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
         tier = tiering.get(p.index)
         partitions.append(
             PartitionShown(
-                p.index, p.leader, p.leader_epoch, p.replicas, p.isr, start,
-                max(start, tier.local_start) if tier else start, ends.get(key, -1),
-                tier.lake_end if tier else None, sizes.get(key), tier.trouble if tier else None,
+                p.index, p.leader, p.leader_epoch, p.replicas, p.isr, str(start),
+                str(max(start, tier.local_start) if tier else start), str(ends.get(key, -1)),
+                _text(tier.lake_end if tier else None), _text(cached.get(p.index)), sizes.get(key),
+                tier.trouble if tier else None,
             )
         )  # fmt: skip
-    records = sum(p.end - p.log_start for p in partitions) if form != STREAM and len(ends) == len(keys) else None
+    known = form != STREAM and len(ends) == len(starts) == len(keys)
+    records = sum(ends[key] - starts[key] for key in keys) if known else None
     total_end = sum(ends.values()) if form != STREAM else None
     return TopicShown(
         name, kafka_id(topic.topic_id), topic.is_internal, form, is_tiered, records,
@@ -179,6 +191,19 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
     )  # fmt: skip
 
 
+def _text(offset: int | None) -> str | None:
+    return None if offset is None else str(offset)
+
+
+def _cached(cluster: Cluster, topic: TopicInfo) -> dict[int, int]:
+    """First offset in memory, by partition, as each leader tells of its own."""
+    found: dict[int, int] = {}
+    for node_id in sorted({p.leader for p in topic.partitions if p.leader >= 0})[:_LEADERS_MAX]:
+        told = read_fact_of_node(cluster, node_id, topic.name, CACHED, dict[int, int]) or {}
+        found |= {p.index: told[p.index] for p in topic.partitions if p.leader == node_id and p.index in told}
+    return found
+
+
 class PartitionTier(msgspec.Struct, frozen=True):
     """How far a partition of a tiered topic is in the lake, as the broker tells it."""
 
@@ -187,16 +212,14 @@ class PartitionTier(msgspec.Struct, frozen=True):
     local_start: int
     lake_end: int | None
     trouble: str | None
+    end: int | None = None
+    lake_bytes: int | None = None
 
 
-def tiering_of(admin: Admin, topic: str) -> dict[int, PartitionTier]:
+def tiering_of(cluster: Cluster, topic: str) -> dict[int, PartitionTier]:
     """By partition; nothing where the broker is no Headrace."""
-    try:
-        facts = admin.describe_configs(topic, keys=[TIERING])
-    except (KafkaError, UnsupportedApi):
-        return {}
-    told = [msgspec.json.decode(fact.value, type=list[PartitionTier]) for fact in facts if fact.value]
-    return {tier.partition: tier for tiers in told for tier in tiers}
+    tiers = read_fact(cluster, topic, TIERING, list[PartitionTier]) or []
+    return {tier.partition: tier for tier in tiers}
 
 
 def offsets_of(cluster: Cluster, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
@@ -222,20 +245,28 @@ def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPa
 
 
 def configs_of(cluster: Cluster, topics: Iterable[str], config: str) -> dict[str, str]:
-    """One config of many topics, asked for in one request; nothing from brokers that do not have it."""
-    resources = [DescribeConfigsResource(TOPIC, name, [config]) for name in topics]
-    if not resources:
-        return {}
+    """One config of many topics, in few requests; nothing from brokers that do not have it."""
+    found: dict[str, str] = {}
     try:
-        answer = cluster.controller().send_for(DescribeConfigsRequest(resources), DescribeConfigsResponse)
-        return {
-            result.resource_name: entry.value
-            for result in answer.results
-            for entry in result.configs
-            if entry.name == config and entry.value is not None
-        }
+        for names in batched(topics, _CONFIGS_AT_ONCE):
+            resources = [DescribeConfigsResource(TOPIC, name, [config]) for name in names]
+            answer = cluster.controller().send_for(DescribeConfigsRequest(resources), DescribeConfigsResponse)
+            found |= {
+                result.resource_name: entry.value
+                for result in answer.results
+                for entry in result.configs
+                if entry.name == config and entry.value is not None
+            }
     except (UnsupportedApi, KafkaError):
         return {}
+    return found
+
+
+def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of at most so many."""
+    iterator = iter(items)
+    while taken := list(islice(iterator, size)):
+        yield taken
 
 
 def kafka_id(bits: bytes) -> str | None:

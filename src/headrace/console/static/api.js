@@ -7,6 +7,11 @@ export class ApiError extends Error {
   }
 }
 
+// What every page shows on top while the broker or the console is away; empty: all is well.
+export function tellTrouble(sentence) {
+  window.dispatchEvent(new CustomEvent("trouble", { detail: sentence }));
+}
+
 async function ask(method, path, { query = {}, body, signal } = {}) {
   const params = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false));
   const text = params.toString();
@@ -19,9 +24,12 @@ async function ask(method, path, { query = {}, body, signal } = {}) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    tellTrouble("The console does not answer.");
     throw new ApiError(0, { error: "The console does not answer." });
   }
   const answer = await response.json().catch(() => ({}));
+  if (response.status === 503) tellTrouble(answer.error || "The broker does not answer.");
+  else if (response.ok && path !== "/session") tellTrouble("");
   if (!response.ok) {
     if (response.status === 401 && path !== "/session") window.dispatchEvent(new Event("login-needed"));
     throw new ApiError(response.status, answer);

@@ -82,6 +82,11 @@ async function logOut() {
 }
 
 window.addEventListener("hashchange", async () => { await show(); main.focus(); window.scrollTo(0, 0); });
+window.addEventListener("trouble", ({ detail }) => {
+  const box = document.getElementById("trouble");
+  const said = detail ? `${detail} What is shown may be old.` : "";
+  if (box.textContent !== said) fill(box, said ? h("p", { class: "error" }, said) : null);
+});
 window.addEventListener("login-needed", () => { session.is_logged_in = false; show(); });
 try {
   Object.assign(session, await get("/session"));

@@ -76,6 +76,13 @@ export function pager(found, go) {
 
 export const field = (label, input, more = "") => h("label", { class: `field ${more}` }, label, input);
 
+// A field that asks again a moment after the last key.
+export function searchField(placeholder, act) {
+  let wait = null;
+  const input = h("input", { type: "search", placeholder, "aria-label": "Search", oninput: () => { clearTimeout(wait); wait = setTimeout(() => Promise.resolve(act()).catch((error) => notice(error.message)), 200); } });
+  return { input, box: h("div", { class: "push" }, input), end: () => clearTimeout(wait) };
+}
+
 export function plot(points, form, label) {
   const [width, height, left, bottom] = [Math.min(1160, Math.max(300, window.innerWidth - 70)), 160, 64, 20];
   const svg = s("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });

@@ -16,11 +16,11 @@ function resetForm(group, found, done) {
   const topics = [...new Set(found.positions.map((row) => row.topic))];
   const topic = h("select", {}, h("option", { value: "" }, "all with offsets"), topics.map((name) => h("option", { value: name }, name)));
   const to = h("select", { onchange: shape }, [["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["offset", "an offset"], ["shift", "by a number of records"]].map(([key, text]) => h("option", { value: key }, text)));
-  const value = h("input", { type: "number", value: "0" }), when = h("input", { type: "datetime-local", step: "1" });
+  const value = h("input", { inputmode: "numeric", pattern: "-?[0-9]{1,19}", value: "0" }), when = h("input", { type: "datetime-local", step: "1" });
   const valueField = field("Number", value), whenField = field("Time (local)", when);
   const plan = h("div", {});
   function shape() { valueField.hidden = !["offset", "shift"].includes(to.value); whenField.hidden = to.value !== "time"; fill(plan); }
-  const order = (execute) => ({ group, to: to.value, topic: topic.value, execute, value: to.value === "time" ? new Date(when.value).getTime() || 0 : Number(value.value) || 0 });
+  const order = (execute) => ({ group, to: to.value, topic: topic.value, execute, value: to.value === "time" ? new Date(when.value).getTime() || 0 : (/^-?[0-9]+$/.test(value.value.trim()) ? value.value.trim() : "0") });
   async function preview(event) {
     event.preventDefault();
     try {

@@ -1,17 +1,35 @@
 import { bytes, field, fill, h, notice, number, time, whole } from "../dom.js";
 import { get, part } from "../api.js";
-import { asHex, asJson, bytesOf, preview } from "../content.js";
+import { decodeAvro } from "../avro.js";
+import { asHex, asJson, asTree, bytesOf, preview } from "../content.js";
 
 const SHOWN_MAX = 500;
 const SEARCH_MAX_BYTES = 2e9;
 const LIVE_WAIT_MS = 2000;
 
-function contentView(content, download) {
+// A schema is kept in this browser, for each topic, and for keys and values apart.
+function avroView(content, place) {
+  const stored = `avro:${place}`;
+  const input = h("textarea", { rows: "5", spellcheck: "false", value: localStorage.getItem(stored) || "", placeholder: '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}' });
+  const result = h("div", { role: "status" });
+  function decode() {
+    try {
+      const schema = JSON.parse(input.value);
+      localStorage.setItem(stored, input.value);
+      const value = decodeAvro(schema, bytesOf(content));
+      fill(result, value !== null && typeof value === "object" ? asTree(value) : h("pre", { tabindex: "0" }, JSON.stringify(value)));
+    } catch (error) { fill(result, h("p", { class: "error" }, `This does not fit: ${error.message}.`)); }
+  }
+  if (input.value) decode();
+  return h("form", { onsubmit: (event) => { event.preventDefault(); decode(); } }, result, field("Avro schema (kept in this browser)", input), h("p", {}, h("button", {}, "Decode")));
+}
+
+function contentView(content, download, place) {
   if (content === null) return h("p", { class: "soft" }, "null");
   const body = h("div", {});
   const isText = content.text !== null && content.text !== undefined;
-  const views = { Hex: () => asHex(bytesOf(content)) };
-  let first = "Hex";
+  const views = { Avro: () => avroView(content, place), Hex: () => asHex(bytesOf(content)) };
+  let first = localStorage.getItem(`avro:${place}`) ? "Avro" : "Hex";
   if (isText) {
     views.Text = () => h("pre", { tabindex: "0" }, content.text);
     first = "Text";
@@ -27,16 +45,23 @@ function contentView(content, download) {
     h("span", { class: "soft" }, bytes(content.size), content.is_cut ? ", only the beginning is shown" : "")), body);
 }
 
+// A form has text alone, with one kind of line end: everything else goes as base64, and what is cut does not go at all.
+function sendAgain(topic, message) {
+  const parts = [message.key, message.value, ...message.headers.map((one) => one.value)].filter((part) => part !== null);
+  if (parts.some((part) => part.is_cut)) { notice("This message is too large for the form: download it, and send the file with a client."); return; }
+  if (message.headers.some((one) => /[=\n]/.test(one.name))) { notice("A header's name does not fit into the form."); return; }
+  const base64 = parts.some((part) => typeof part.text !== "string" || /[\r]/.test(part.text)) || message.headers.some((one) => one.value?.text?.includes("\n"));
+  const shape = (part) => (part === null ? null : base64 ? btoa(String.fromCharCode(...bytesOf(part))) : part.text);
+  sessionStorage.setItem("send-again", JSON.stringify({ base64, key: shape(message.key), value: shape(message.value), headers: message.headers.map((one) => [one.name, shape(one.value)]) }));
+  location.hash = `#/topics/${part(topic.name)}/produce`;
+}
+
 function detail(topic, message, session) {
   const download = (what) => `/api/v1/topics/${part(topic.name)}/download?partition=${message.partition}&offset=${message.offset}&part=${what}`;
-  const headers = message.headers.map((header) => h("tr", {}, h("td", { class: "mono" }, header.name), h("td", { class: "mono name" }, header.value === null ? "null" : preview(header.value))));
-  const again = () => {
-    sessionStorage.setItem("send-again", JSON.stringify({ key: message.key?.text ?? null, value: message.value?.text ?? null, headers: message.headers.map((one) => [one.name, one.value?.text ?? null]) }));
-    location.hash = `#/topics/${part(topic.name)}/produce`;
-  };
-  return h("td", { colspan: "5" }, h("h2", {}, "Value"), contentView(message.value, download("value")), h("h2", {}, "Key"), contentView(message.key, download("key")),
+  const headers = message.headers.map((header) => h("tr", {}, h("td", { class: "mono name" }, h("bdi", {}, header.name)), h("td", { class: "mono name" }, preview(header.value))));
+  return h("td", { colspan: "5" }, h("h2", {}, "Value"), contentView(message.value, download("value"), `${topic.name}/value`), h("h2", {}, "Key"), contentView(message.key, download("key"), `${topic.name}/key`),
     headers.length ? [h("h2", {}, "Headers"), h("table", {}, h("tbody", {}, headers))] : null,
-    session.read_only ? null : h("p", {}, h("button", { type: "button", onclick: again }, "Send again …")));
+    session.read_only ? null : h("p", {}, h("button", { type: "button", onclick: () => sendAgain(topic, message) }, "Send again …")));
 }
 
 export default async function messages(area, topic, query, session) {

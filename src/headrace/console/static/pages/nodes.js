@@ -3,8 +3,16 @@ import { get } from "../api.js";
 
 const NODES = [{ title: "Node", num: true }, { title: "Address" }, { title: "Role" }, { title: "Ready" }, { title: "Memory", num: true }, { title: "Connections", num: true }, { title: "Partitions led", num: true }, { title: "CPU seconds", num: true }, { title: "Configs" }];
 const REDIS = [{ title: "Server", name: true }, { title: "Seen by node", num: true }, { title: "State" }, { title: "Memory", num: true }, { title: "Reconnects", num: true }, { title: "Other runs seen", num: true }];
+const SERVERS = [{ title: "Server", name: true }, { title: "Version" }, { title: "Memory", num: true }, { title: "Limit", num: true }, { title: "When full" }, { title: "On disk", name: true }, { title: "Replicas", name: true }, { title: "Clients", num: true }, { title: "Up for", num: true }];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }];
 const readiness = (ready) => (ready === null ? "–" : badge(ready ? "ready" : "not ready", ready ? "good" : "bad"));
+
+const span = (s) => (s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`);
+const disk = (one) => [
+  one.append_only ? ["append-only file ", badge(one.write_status || "–", one.write_status === "ok" ? "good" : "bad"), one.rewriting ? " being rewritten" : ""] : "no append-only file",
+  h("div", { class: "soft small" }, one.last_save_s ? `snapshot ${span(Math.max(0, Math.round(Date.now() / 1000 - one.last_save_s)))} ago: ${one.save_status}` : "no snapshot"),
+];
+const replicas = (one) => (one.replicas.length ? one.replicas.map((copy) => h("div", {}, h("span", { class: "mono" }, copy.address), " ", badge(copy.state, copy.state === "online" ? "good" : "warn"), copy.behind_bytes ? ` ${bytes(copy.behind_bytes)} behind` : "")) : "none");
 
 export default async function nodes(area) {
   const list = h("div", {}), configs = h("div", {});
@@ -20,8 +28,10 @@ export default async function nodes(area) {
     const rows = found.nodes.map((node) => cells(NODES, [node.id, h("span", { class: "mono" }, `${node.host}:${node.port}`), node.is_controller ? "Controller" : "–", readiness(node.ready), bytes(node.numbers.memory), number(node.numbers.connections), number(node.numbers["partitions led"]), number(node.numbers["CPU seconds"]), h("button", { type: "button", "aria-label": `Show configs of node ${node.id}`, onclick: () => showConfigs(node.id) }, "Show")]));
     const redis = found.redis.map((row) => cells(REDIS, [h("span", { class: "mono" }, row.server), row.node, badge(row.is_up ? (row.is_full ? "full" : "up") : "down", row.is_up && !row.is_full ? "good" : "bad"), row.memory_percent ? `${number(Math.round(row.memory_percent))} %` : "no limit", number(row.reconnects), number(row.timelines)]));
     const events = Object.entries(found.events);
+    const servers = found.servers.map((one) => cells(SERVERS, [h("span", { class: "mono" }, one.server), one.version, bytes(one.used_bytes), one.limit_bytes ? bytes(one.limit_bytes) : "none", one.policy, disk(one), replicas(one), number(one.clients), span(one.uptime_s)]));
     fill(list, h("section", { class: "panel" }, h("h2", {}, "Nodes"), table("Nodes", NODES, rows)),
-      found.redis.length ? h("section", { class: "panel" }, h("h2", {}, "Redis"), table("Redis", REDIS, redis), h("p", { class: "soft" }, found.durability ? `The embedded server's durability: ${found.durability}. ` : "", events.length ? `Trouble noticed: ${events.map(([kind, count]) => `${kind} ${number(count)}`).join(", ")}.` : "No trouble was noticed.")) : null);
+      servers.length ? h("section", { class: "panel" }, h("h2", {}, servers.length > 1 ? `Store: ${servers.length} servers` : "Store"), table("Store", SERVERS, servers)) : null,
+      found.redis.length ? h("section", { class: "panel" }, h("h2", {}, "As the nodes see it"), table("As the nodes see it", REDIS, redis), h("p", { class: "soft" }, found.durability ? `The embedded server's durability: ${found.durability}. ` : "", events.length ? `Trouble noticed: ${events.map(([kind, count]) => `${kind} ${number(count)}`).join(", ")}.` : "No trouble was noticed.")) : null);
   }
   fill(area, h("div", { class: "head" }, h("h1", {}, "Nodes")), list, configs);
   await load();

@@ -6,11 +6,11 @@ export default function produce(area, topic) {
   sessionStorage.removeItem("send-again");
   const key = h("textarea", { rows: "2", value: again?.key ?? "" });
   const value = h("textarea", { rows: "8", value: again?.value ?? "" });
-  const headers = h("textarea", { rows: "3", placeholder: "name=value", value: (again?.headers || []).map(([name, content]) => `${name}=${content ?? ""}`).join("\n") });
+  const headers = h("textarea", { rows: "3", placeholder: "name=value", value: (again?.headers || []).map(([name, content]) => (content === null ? name : `${name}=${content}`)).join("\n") });
   const partition = h("select", {}, h("option", { value: "" }, "by the key"), topic.partitions.map((p) => h("option", { value: p.partition }, p.partition)));
   const noKey = h("input", { type: "checkbox", checked: again ? again.key === null : true });
   const noValue = h("input", { type: "checkbox", checked: again ? again.value === null : false });
-  const isBase64 = h("input", { type: "checkbox" });
+  const isBase64 = h("input", { type: "checkbox", checked: Boolean(again?.base64) });
   const result = h("div", { role: "status" });
   key.addEventListener("input", () => { noKey.checked = !key.value; });
   value.addEventListener("input", () => { noValue.checked = false; });

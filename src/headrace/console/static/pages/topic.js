@@ -1,4 +1,4 @@
-import { badge, bytes, cells, confirmByName, field, fill, h, notice, number, rate, table } from "../dom.js";
+import { badge, bytes, cells, confirmByName, field, fill, h, notice, number, rate, table, whole } from "../dom.js";
 import { get, part, post, remove } from "../api.js";
 import messages from "./messages.js";
 import produce from "./produce.js";
@@ -9,30 +9,38 @@ const PARTITIONS = [
 ];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }, { title: "Change" }];
 
-// Cold offsets are in the lake alone, archived ones in both, the rest in Redis.
-function bar(p) {
-  const span = Math.max(1, p.end - p.log_start);
-  const lakeEnd = Math.min(p.end, Math.max(p.local_start, p.lake_end ?? p.local_start));
-  const parts = [["lake", p.local_start - p.log_start], ["both", lakeEnd - p.local_start], ["redis", p.end - lakeEnd]];
-  const said = parts.filter(([, size]) => size > 0).map(([kind, size]) => `${number(size)} ${{ lake: "in the lake", both: "in Redis and the lake", redis: "in Redis" }[kind]}`);
-  const box = h("div", { class: "bar", role: "img", "aria-label": said.join(", ") || "empty" });
-  for (const [kind, size] of parts) {
-    if (size <= 0) continue;
-    const piece = h("span", { class: kind, title: `${number(size)} offsets` });
-    piece.style.width = `${(100 * size) / span}%`;
+const size = (to, from) => Math.max(0, Number(BigInt(to) - BigInt(from)));
+
+// Cold offsets are in the lake alone, archived ones in both, the rest in Redis; the newest are in memory, too.
+function bar(p, isStream) {
+  const span = Math.max(1, size(p.end, p.log_start));
+  const archived = p.lake_end === null ? p.local_start : String([p.lake_end, p.local_start].map(BigInt).reduce((a, b) => (a > b ? a : b)));
+  const cold = size(p.local_start, p.log_start), hot = size(p.end, p.local_start), both = Math.min(hot, size(archived, p.local_start));
+  const parts = [["lake", cold], ["both", both], ["redis", hot - both]];
+  const cached = p.cached_from === null ? 0 : Math.min(hot, size(p.end, p.cached_from));
+  const words = { lake: "in the lake", both: "in Redis and the lake", redis: "in Redis" };
+  const said = parts.filter(([, count]) => count > 0).map(([kind, count]) => (isStream ? words[kind] : `${number(count)} ${words[kind]}`));
+  if (cached) said.push(isStream ? "the newest in memory, too" : `the last ${number(cached)} in memory, too`);
+  const box = h("div", { class: "bar", role: "img", "aria-label": said.join(", ") || "empty", title: said.join(", ") || "empty" });
+  for (const [kind, count] of parts) {
+    if (count <= 0) continue;
+    const piece = h("span", { class: kind });
+    piece.style.width = `${(100 * count) / span}%`;
     box.append(piece);
   }
-  return box;
+  const memory = h("div", { class: "bar memory", "aria-hidden": "true" }, h("span", {}));
+  memory.firstChild.style.width = `${(100 * cached) / span}%`;
+  return [box, cached ? memory : null, h("div", { class: "soft small" }, said.join(", ") || "empty")];
 }
 
 function partitions(area, topic, session, again) {
   const rows = topic.partitions.map((p) => cells(PARTITIONS, [
-    p.partition, p.leader, p.isr.join(", "), number(p.log_start), number(p.local_start), number(p.end), bytes(p.size_bytes),
-    p.trouble ? [bar(p), h("div", { class: "soft" }, p.trouble)] : bar(p),
+    p.partition, p.leader, p.isr.join(", "), whole(p.log_start), whole(p.local_start), whole(p.end), bytes(p.size_bytes),
+    [bar(p, topic.format === "stream"), p.trouble ? h("div", { class: "error" }, p.trouble) : null],
   ]));
   const count = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
   fill(area, table("Partitions", PARTITIONS, rows),
-    h("div", { class: "legend", "aria-hidden": "true" }, h("span", {}, h("i", { class: "redis" }), "Redis"), topic.is_tiered ? [h("span", {}, h("i", { class: "both" }), "Redis and lake"), h("span", {}, h("i", { class: "lake" }), "lake")] : null),
+    h("div", { class: "legend", "aria-hidden": "true" }, h("span", {}, h("i", { class: "redis" }), "Redis"), topic.is_tiered ? [h("span", {}, h("i", { class: "both" }), "Redis and lake"), h("span", {}, h("i", { class: "lake" }), "lake")] : null, h("span", {}, h("i", { class: "memory" }), "memory, too")),
     session.read_only ? null : h("form", { class: "row", onsubmit: async (event) => {
       event.preventDefault();
       try { await post(`/topics/${part(topic.name)}/partitions`, { count: Number(count.value) }); notice("Partitions were added."); again(); }
