@@ -21,6 +21,8 @@ from headrace.wire.topic_partition import TopicPartition
 BUDGET_BYTES = 16 << 20
 BUDGET_S = 2.0
 FETCH_BYTES = 1 << 20
+_COLD_WAIT_MS = 500
+"""Records that are there come at once; those that left Redis are read from the lake first."""
 _BATCH_MAX_BYTES = 64 << 20
 _WIDEN = 8
 _WIDENINGS = 16
@@ -81,12 +83,12 @@ def read_on(
         }
         if not wanted:
             break
-        fetched = cluster.retrying(lambda: reader.fetch(wanted, max_wait_ms=wait_ms if waits else 0))  # noqa: B023
-        before = dict(found.positions)
+        patience_ms = wait_ms if waits else _COLD_WAIT_MS
+        fetched = cluster.retrying(lambda: reader.fetch(wanted, max_wait_ms=patience_ms))  # noqa: B023
         for (_, partition), piece in fetched.items():
             found.ends[partition] = max(found.ends[partition], piece.high_watermark) if waits else found.ends[partition]
             _take(found, partition, piece.batches, limit, match)
-        if waits or (found.positions == before and not any(piece.batches for piece in fetched.values())):
+        if waits:
             break
     found.records.sort(key=lambda pair: (pair[1].timestamp, pair[0], pair[1].offset))
     return found

@@ -90,6 +90,7 @@ _ROWS: Final = (
         "headrace_redis_timelines_total", _C, ("server",), "Times another server run answered: it may have lost data."
     ),
     Metric("headrace_redis_memory_bytes", _G, ("server",), "Memory that the server uses."),
+    Metric("headrace_redis_memory_limit_bytes", _G, ("server",), "Its limit (maxmemory); 0 without one."),
     Metric("headrace_redis_memory_percent", _G, ("server",), "Memory used of maxmemory; 0 without a limit."),
     Metric("headrace_redis_full", _G, ("server",), "Whether produces are refused because the server is nearly full."),
     Metric("headrace_store_events_total", _C, ("event",), "Trouble that was noticed: gaps, margins, restored_entries."),

@@ -146,6 +146,8 @@ class Collector:
         for shard in shards:
             yield Sample("headrace_redis_memory_bytes", (shard.name,), shard.memory.used_bytes)
         for shard in shards:
+            yield Sample("headrace_redis_memory_limit_bytes", (shard.name,), shard.memory.limit_bytes)
+        for shard in shards:
             yield Sample("headrace_redis_memory_percent", (shard.name,), shard.memory.percent)
         for shard in shards:
             yield Sample("headrace_redis_full", (shard.name,), int(shard.memory.is_full))

@@ -21,7 +21,14 @@ _SHOWN = {
     "headrace_event_loop_long_turns_total": "long turns of the event loop",
     "headrace_request_failures_total": "failures",
 }
-_REDIS = ("headrace_redis_up", "headrace_redis_memory_percent", "headrace_redis_full", "headrace_redis_timelines_total")
+_REDIS = (
+    "headrace_redis_up",
+    "headrace_redis_memory_percent",
+    "headrace_redis_memory_bytes",
+    "headrace_redis_memory_limit_bytes",
+    "headrace_redis_full",
+    "headrace_redis_timelines_total",
+)
 
 
 class NodeShown(msgspec.Struct, frozen=True):
@@ -42,6 +49,8 @@ class RedisShown(msgspec.Struct, frozen=True):
     server: str
     is_up: bool
     memory_percent: float
+    used_bytes: float
+    limit_bytes: float
     is_full: bool
     timelines: float
     """Times another run of the server answered: it may have lost data."""
@@ -156,6 +165,8 @@ def _redis(readings: list[SampleRead]) -> list[RedisShown]:
             server,
             bool(found.get("headrace_redis_up")),
             found.get("headrace_redis_memory_percent", 0.0),
+            found.get("headrace_redis_memory_bytes", 0.0),
+            found.get("headrace_redis_memory_limit_bytes", 0.0),
             bool(found.get("headrace_redis_full")),
             found.get("headrace_redis_timelines_total", 0.0),
             found.get("headrace_redis_reconnects_total", 0.0),

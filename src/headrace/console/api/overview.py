@@ -6,6 +6,7 @@ import msgspec
 
 from headrace.client import Admin, Cluster, Groups
 from headrace.console.endpoints import ApiQuestion
+from headrace.console.state import ConsoleState
 from headrace.wire.errors import KafkaError
 
 _LOSSES = {
@@ -38,7 +39,9 @@ class Overview(msgspec.Struct, frozen=True):
     bytes_out_per_s: float | None
     requests_per_s: float | None
     connections: float | None
-    memory_percent: float | None
+    memory_bytes: float | None
+    """Of all servers of the store."""
+    memory_limit_bytes: float | None
     durability: str
     crash_loss: str
     crash_loss_bytes: float | None
@@ -81,7 +84,8 @@ def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
         bytes_out_per_s=series.rate(("bytes_out", organisation)),
         requests_per_s=series.rate(("requests",)) if sees_nodes else None,
         connections=state.total("headrace_connections") if sees_nodes else None,
-        memory_percent=max(state.values("headrace_redis_memory_percent"), default=None) if sees_nodes else None,
+        memory_bytes=_of_store(state, "headrace_redis_memory_bytes") if sees_nodes else None,
+        memory_limit_bytes=_of_store(state, "headrace_redis_memory_limit_bytes") if sees_nodes else None,
         durability=durability,
         crash_loss=_LOSSES.get(durability, "That depends on how the store is replicated and saved."),
         crash_loss_bytes=lossy.get(durability),
@@ -89,3 +93,9 @@ def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
         failures=state.total("headrace_request_failures_total") if sees_nodes else None,
         rates=series.points(("bytes_in", organisation)),
     )
+
+
+def _of_store(state: ConsoleState, name: str) -> float | None:
+    """A number of all servers: every node of this machine tells it of each, so one node's word is enough."""
+    told = [sum(one.value for one in readings if one.name == name) for readings in state.nodes if readings]
+    return max(told, default=None)

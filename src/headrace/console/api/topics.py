@@ -14,6 +14,7 @@ from headrace.client.admin import TOPIC, TopicInfo
 from headrace.client.cluster import by_topic
 from headrace.console.endpoints import ApiQuestion, page_of
 from headrace.console.facts import CACHED, TIERING, read_fact, read_fact_of_node
+from headrace.console.facts import STREAM as STREAM_FACT
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -177,6 +178,8 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
         )  # fmt: skip
     known = form != STREAM and len(ends) == len(starts) == len(keys)
     records = sum(ends[key] - starts[key] for key in keys) if known else None
+    if form == STREAM and (streams := read_fact(cluster, name, STREAM_FACT, list[_Entries])) is not None:
+        records = sum(one.entries for one in streams) if len(streams) == len(keys) else None
     total_end = sum(ends.values()) if form != STREAM else None
     return TopicShown(
         name, kafka_id(topic.topic_id), topic.is_internal, form, is_tiered, records,
@@ -189,6 +192,12 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
             for entry in sorted(entries, key=lambda entry: entry.name)
         ],
     )  # fmt: skip
+
+
+class _Entries(msgspec.Struct, frozen=True):
+    """Of a stream's status, how many entries it has."""
+
+    entries: int
 
 
 def _text(offset: int | None) -> str | None:

@@ -61,12 +61,12 @@ export function table(caption, columns, rows, empty = "Nothing here.") {
   const head = columns.map((column) => h("th", { scope: "col", class: column.num ? "num" : null }, column.title));
   const body = rows.length ? rows : [h("tr", {}, h("td", { colspan: columns.length, class: "soft" }, empty))];
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
+    h("table", { class: "cards" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
 
 export const cells = (columns, values, props) =>
   h("tr", props || {}, values.map((value, at) =>
-    h("td", { class: columns[at].num ? "num" : columns[at].name ? "name" : null }, value)));
+    h("td", { class: columns[at].num ? "num" : columns[at].name ? "name" : null, "data-label": columns[at].title }, h("div", {}, value))));
 
 export function pager(found, go) {
   const button = (text, page, off) => h("button", { type: "button", disabled: off, onclick: () => go(page) }, text);
@@ -125,7 +125,7 @@ export function confirmByName(title, text, name, act) {
       try { await act(typed.value); dialog.close(); } catch (error) { fill(trouble, h("p", { class: "error" }, error.message)); }
     } },
     h("h2", { id: "dialog-title" }, title), h("p", {}, text), trouble,
-    field(["Type ", h("strong", {}, name), " to confirm"], typed),
+    field(h("span", { class: "any" }, "Type ", h("strong", {}, name), " to confirm"), typed),
     h("p", { class: "row" }, go, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -39,7 +39,7 @@ class Memory:
     def __init__(self, link: RedisLink, high_mark_percent: int, *, may_evict: bool) -> None:
         self.is_full = False
         self.percent = 0
-        self.used_bytes = 0
+        self.used_bytes = self.limit_bytes = 0
         self._link = link
         self._high_mark_percent = high_mark_percent
         self._may_evict = may_evict
@@ -50,7 +50,7 @@ class Memory:
         """Learns how full the server is; gives its policy for when it is."""
         facts = parse_info(await self._link.call("INFO", "memory"))
         limit, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
-        self.used_bytes = used
+        self.used_bytes, self.limit_bytes = used, limit
         self.percent = used * 100 // limit if limit else 0
         mark = limit * self._high_mark_percent // 100
         self._set_full(bool(limit) and used >= mark, f"{used >> 20} MiB used of {limit >> 20} MiB")

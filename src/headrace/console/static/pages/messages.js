@@ -6,6 +6,7 @@ import { asHex, asJson, asTree, bytesOf, preview } from "../content.js";
 const SHOWN_MAX = 500;
 const SEARCH_MAX_BYTES = 2e9;
 const LIVE_WAIT_MS = 2000;
+const COLUMNS = ["Partition", "Offset", "Time (UTC)", "Key", "Value"];
 
 // A schema is kept in this browser, for each topic, and for keys and values apart.
 function avroView(content, place) {
@@ -103,12 +104,14 @@ export default async function messages(area, topic, query, session) {
     };
     const button = h("button", { type: "button", class: "linkish", "aria-expanded": "false" }, whole(message.offset));
     const line = h("tr", { class: "message", onclick: (event) => { if (!window.getSelection().toString() || event.target === button) toggle(); } },
-      h("td", { class: "num" }, message.partition), h("td", { class: "num" }, button), h("td", { class: "mono" }, time(message.timestamp)),
-      h("td", { class: "mono" }, h("span", { class: "cut" }, preview(message.key))), h("td", { class: "mono" }, h("span", { class: "cut" }, preview(message.value))));
+      COLUMNS.map((title, at) => h("td", { class: at < 2 ? "num" : "mono", "data-label": title }, h("div", {}, [
+        () => message.partition, () => button, () => time(message.timestamp),
+        () => h("span", { class: "cut" }, preview(message.key)), () => h("span", { class: "cut" }, preview(message.value))][at]()))));
     return line;
   }
   function put(found, onTop) {
     const lines = found.messages.map(row);
+    if (!shown && lines.length) rows.replaceChildren();
     if (onTop) rows.prepend(...lines.reverse()); else rows.append(...lines);
     shown += lines.length;
     while (onTop && rows.children.length > SHOWN_MAX) rows.lastElementChild.remove();
@@ -130,6 +133,7 @@ export default async function messages(area, topic, query, session) {
         scanned += found.scanned;
         size += found.scanned_bytes;
         put(found, newest);
+        if (!shown && found.at_end) fill(rows, h("tr", {}, h("td", { colspan: "5", class: "soft" }, search.value ? "No message has this in it." : "No messages.")));
         status.textContent = `${number(shown)} shown, ${number(scanned)} messages (${bytes(size)}) read${found.at_end ? ", at the end" : ""}${found.trouble ? `; ${found.trouble}` : ""}`;
       } while (search.value && !found.at_end && shown - from < 50 && size < SEARCH_MAX_BYTES && !signal.aborted);
       more.hidden = found.at_end || newest;
@@ -159,9 +163,9 @@ export default async function messages(area, topic, query, session) {
   fill(area,
     h("form", { onsubmit: (event) => { event.preventDefault(); run(true); } },
       h("div", { class: "row" }, field("Show", place), offsetField, whenField, field("Partition", partition), field("Search", search, "grow"), load, live, halt),
-      h("div", { class: "row" }, h("span", { class: "soft" }, "search in"), where.map((box) => h("label", { class: "check" }, box, box.name)))),
+      h("div", { class: "row middle" }, h("span", { class: "soft" }, "search in"), where.map((box) => h("label", { class: "check" }, box, box.name)))),
     status,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Messages" }, h("table", {}, h("thead", {}, h("tr", {}, ["Partition", "Offset", "Time (UTC)", "Key", "Value"].map((title, at) => h("th", { scope: "col", class: at < 2 ? "num" : null }, title)))), rows)),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Messages" }, h("table", { class: "cards" }, h("thead", {}, h("tr", {}, COLUMNS.map((title, at) => h("th", { scope: "col", class: at < 2 ? "num" : null }, title)))), rows)),
     h("div", { class: "pages" }, more));
   await run(true);
   return stop;

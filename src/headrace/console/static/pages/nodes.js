@@ -7,6 +7,7 @@ const SERVERS = [{ title: "Server", name: true }, { title: "Version" }, { title:
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }];
 const readiness = (ready) => (ready === null ? "–" : badge(ready ? "ready" : "not ready", ready ? "good" : "bad"));
 
+const memory = (row) => (row.limit_bytes ? `${number(row.memory_percent)} % of ${bytes(row.limit_bytes)}` : bytes(row.used_bytes));
 const span = (s) => (s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} d`);
 const disk = (one) => [
   one.append_only ? ["append-only file ", badge(one.write_status || "–", one.write_status === "ok" ? "good" : "bad"), one.rewriting ? " being rewritten" : ""] : "no append-only file",
@@ -26,8 +27,8 @@ export default async function nodes(area) {
   async function load() {
     const found = await get("/nodes");
     const rows = found.nodes.map((node) => cells(NODES, [node.id, h("span", { class: "mono" }, `${node.host}:${node.port}`), node.is_controller ? "Controller" : "–", readiness(node.ready), bytes(node.numbers.memory), number(node.numbers.connections), number(node.numbers["partitions led"]), number(node.numbers["CPU seconds"]), h("button", { type: "button", "aria-label": `Show configs of node ${node.id}`, onclick: () => showConfigs(node.id) }, "Show")]));
-    const redis = found.redis.map((row) => cells(REDIS, [h("span", { class: "mono" }, row.server), row.node, badge(row.is_up ? (row.is_full ? "full" : "up") : "down", row.is_up && !row.is_full ? "good" : "bad"), row.memory_percent ? `${number(Math.round(row.memory_percent))} %` : "no limit", number(row.reconnects), number(row.timelines)]));
-    const events = Object.entries(found.events);
+    const redis = found.redis.map((row) => cells(REDIS, [h("span", { class: "mono" }, row.server), row.node, badge(row.is_up ? (row.is_full ? "full" : "up") : "down", row.is_up && !row.is_full ? "good" : "bad"), memory(row), number(row.reconnects), number(row.timelines)]));
+    const events = Object.entries(found.events).filter(([, count]) => count);
     const servers = found.servers.map((one) => cells(SERVERS, [h("span", { class: "mono" }, one.server), one.version, bytes(one.used_bytes), one.limit_bytes ? bytes(one.limit_bytes) : "none", one.policy, disk(one), replicas(one), number(one.clients), span(one.uptime_s)]));
     fill(list, h("section", { class: "panel" }, h("h2", {}, "Nodes"), table("Nodes", NODES, rows)),
       servers.length ? h("section", { class: "panel" }, h("h2", {}, servers.length > 1 ? `Store: ${servers.length} servers` : "Store"), table("Store", SERVERS, servers)) : null,

@@ -38,7 +38,7 @@ function draw(area, found) {
       h("section", { class: "panel" }, h("h2", {}, "Cluster"),
         h("dl", { class: "facts" }, h("dt", {}, "Id"), h("dd", { class: "mono" }, found.cluster_id || "–"),
           h("dt", {}, "Nodes"), h("dd", {}, found.nodes.map((node) => h("div", {}, `${node.id}: `, h("span", { class: "mono" }, `${node.host}:${node.port}`), node.is_controller ? " · controller" : ""))),
-          here ? [h("dt", {}, "Store memory"), h("dd", {}, found.memory_percent ? `${number(Math.round(found.memory_percent))} %` : "no limit set")] : null,
+          here ? [h("dt", {}, "Store memory"), h("dd", {}, found.memory_limit_bytes ? `${bytes(found.memory_bytes)} of ${bytes(found.memory_limit_bytes)}` : `${bytes(found.memory_bytes)}, no limit set`)] : null,
           here ? [h("dt", {}, "Failures"), h("dd", {}, number(found.failures))] : null))));
 }
 

@@ -36,7 +36,7 @@ function bar(p, isStream) {
 function partitions(area, topic, session, again) {
   const rows = topic.partitions.map((p) => cells(PARTITIONS, [
     p.partition, p.leader, p.isr.join(", "), whole(p.log_start), whole(p.local_start), whole(p.end), bytes(p.size_bytes),
-    [bar(p, topic.format === "stream"), p.trouble ? h("div", { class: "error" }, p.trouble) : null],
+    [bar(p, topic.format === "stream"), p.trouble ? h("div", { class: "told" }, p.trouble) : null],
   ]));
   const count = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
   fill(area, table("Partitions", PARTITIONS, rows),
@@ -64,9 +64,9 @@ function configs(area, topic, session, again) {
   function draw() {
     const shown = topic.configs.filter((config) => all.checked || config.differs);
     const rows = shown.map((config) => {
-      const cell = h("td", { class: "name mono" }, config.value ?? "–");
-      return h("tr", { class: config.differs ? "changed" : null }, h("td", { class: "name" }, config.name, config.documentation ? h("div", { class: "soft" }, config.documentation) : null), cell,
-        h("td", {}, config.source), h("td", {}, config.read_only || session.read_only ? null : h("button", { type: "button", "aria-label": `Change ${config.name}`, onclick: () => edit(config, cell) }, "Change")));
+      const cell = h("div", { class: "mono" }, config.value === "" ? "empty" : config.value ?? "–");
+      return h("tr", { class: config.differs ? "changed" : null }, h("td", { class: "name", "data-label": "Config" }, h("div", {}, config.name, config.documentation ? h("div", { class: "soft" }, config.documentation) : null)), h("td", { class: "name", "data-label": "Value" }, cell),
+        h("td", { "data-label": "Source" }, config.source), h("td", { "data-label": "Change" }, config.read_only || session.read_only ? null : h("button", { type: "button", "aria-label": `Change ${config.name}`, onclick: () => edit(config, cell) }, "Change")));
     });
     fill(list, table("Configs", CONFIGS, rows, "Every config has its default."));
   }
