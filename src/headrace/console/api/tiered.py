@@ -27,7 +27,7 @@ class LakePartition(msgspec.Struct, frozen=True):
     """Records that are not in the lake yet."""
 
 
-class TableProof(msgspec.Struct, frozen=True):
+class ProofShown(msgspec.Struct, frozen=True):
     """The last `headrace lake verify` of the table."""
 
     at_ms: int
@@ -47,7 +47,7 @@ class LakeTable(msgspec.Struct, frozen=True):
     last_commit_ms: int | None = None
     rejects: int | None = None
     """Records that fit no schema, if the topic has a typed table."""
-    proof: TableProof | None = None
+    proof: ProofShown | None = None
 
 
 class LakeTopic(msgspec.Struct, frozen=True):
