@@ -10,6 +10,7 @@ import pytest
 from headrace.broker.broker import Broker
 from headrace.broker.transactions.finishing import Finisher, _Marks
 from headrace.store.cluster.owned.transactions import TransactionStore
+from headrace.wire.errors import ErrorCode
 from tests.broker.transactions.conftest import StartNode
 from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
 from tests.broker_process import RedisProcess
@@ -141,3 +142,29 @@ async def test_a_store_that_restarts_aborts_what_is_open_and_keeps_what_was_comm
     assert await mover.send(0, b"next") == 0
     assert await mover.end(commit=True) == 0
     assert await nodes.read(0) == [b"kept", b"next"]
+
+
+async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_marker_of_the_last_one(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EndTxn is answered before slow markers are written; what follows must not be taken for what they end."""
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes)
+    assert await mover.init() == 0
+    assert await mover.send(0, b"committed") == 0
+    may_mark, spread = asyncio.Event(), Finisher.spread
+
+    async def spread_later(self: Finisher, thing: Any, ending: Any) -> None:
+        await may_mark.wait()
+        await spread(self, thing, ending)
+
+    monkeypatch.setattr(Finisher, "spread", spread_later)
+    assert await mover.end(commit=True) == 0
+    assert await mover.send(0, b"aborted") == ErrorCode.CONCURRENT_TRANSACTIONS
+    may_mark.set()
+    await until(nodes.is_stable)
+    assert await mover.send(0, b"aborted") == 0
+    assert await mover.end(commit=False) == 0
+    await until(nodes.is_stable)
+    assert await nodes.read(0) == [b"committed"]

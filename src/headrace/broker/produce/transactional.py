@@ -52,9 +52,9 @@ async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
     producer_id, epoch = next(iter(producers))
     who = Producing(call.caller.organisation, request.transactional_id, producer_id, epoch)
     asked: dict[Partition, Moment] = {}
-    for name, topic_id, number, _ in headers:
+    for name, topic_id, number, header in headers:
         partition = await _partition(call, name, topic_id, number)
-        if partition is not None and producer_id not in partition.producers.open:
+        if partition is not None and not partition.producers.is_in_transaction(header):
             asked[partition] = moment_of(partition, producer_id)
     try:
         if asked:

@@ -140,9 +140,19 @@ class Producers:
     def begins_transaction(self, header: BatchHeader, coming: dict[int, Coming]) -> bool:
         """Whether a batch would be the first one of a transaction here."""
         before = coming.get(header.producer_id)
-        if not header.is_transactional or header.is_control or (before is not None and before.in_transaction):
+        if not header.is_transactional or header.is_control:
             return False
-        return header.producer_id not in self.open
+        if before is not None and before.in_transaction and before.epoch == header.producer_epoch:
+            return False
+        return not self.is_in_transaction(header)
+
+    def is_in_transaction(self, header: BatchHeader) -> bool:
+        """Whether a batch is part of a transaction that is open here.
+
+        One of a later epoch is not: the marker of the open one is still to come, and would end the wrong one.
+        """
+        known = self.by_id.get(header.producer_id)
+        return header.producer_id in self.open and known is not None and known.epoch == header.producer_epoch
 
     def check(self, header: BatchHeader, coming: dict[int, Coming]) -> None:
         """Raises what Kafka answers to a batch that does not follow its producer's last one."""
