@@ -147,3 +147,17 @@ async def test_the_database_of_the_address_is_used(valkey: Valkey, open_store: O
     with valkey.client() as client:
         client.execute_command("SELECT", database)
         assert client.execute_command("EXISTS", "here") == 1
+
+
+async def test_whoever_waits_for_a_connection_can_be_cancelled_as_it_comes(store: Store) -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets a cancellation at that moment, and closing a store waits forever."""
+    for turns in range(6):
+        store.link.drop("the test cuts it")
+        await until(lambda: not store.link.is_up)
+        waiting = [asyncio.create_task(store.link.wait_up(10)) for _ in range(3)]
+        await store.link.wait_up(10)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        was_cancelled = [task.cancel() for task in waiting]
+        await asyncio.wait(waiting)
+        assert [task.cancelled() for task in waiting] == was_cancelled

@@ -122,7 +122,8 @@ class RedisLink:
         if self.is_up:
             return
         try:
-            await asyncio.wait_for(self._up.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # `wait_for` of 3.11 may forget that its task was cancelled
+                await self._up.wait()
         except TimeoutError:
             raise StoreAway(self._why_away) from None
 
