@@ -19,8 +19,17 @@ _MIGRATE_TIMEOUT_MS = 10_000
 class ClusterOfServers(TrialCluster):
     """Three primaries with a replica each, unless told otherwise."""
 
-    def __init__(self, folder: Path, *, primaries: int = 3, replicas: int = 1, durability: str = "memory") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        primaries: int = 3,
+        replicas: int = 1,
+        durability: str = "memory",
+        options: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(folder, primaries=primaries, replicas=replicas, durability=durability)  # type: ignore[arg-type]
+        self._options |= options or {}
 
     def owner_of(self, slot: int) -> TrialServer:
         """The primary that has a slot now, by the word of any server that works."""
@@ -105,6 +114,14 @@ class ClusterOfServers(TrialCluster):
 
     def _wait_moved(self, slot: int, target: TrialServer) -> None:
         wait_until(lambda: self.owner_of(slot) is target, f"slot {slot} does not move", _TIMEOUT_S)
+
+    def add_shard(self) -> TrialServer:
+        """One more primary, without slots, and its replica."""
+        primary, replica = self.add_server(), self.add_server()
+        self.introduce(self.servers[0], primary, replica)
+        replica.ask("CLUSTER", "REPLICATE", node_id(primary))
+        self.wait_whole()
+        return primary
 
     def remove(self, server: TrialServer) -> None:
         """Takes a server without slots out of the cluster."""

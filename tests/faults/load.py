@@ -21,7 +21,7 @@ class Load:
 
     def __init__(self, brokers: Sequence[BrokerProcess], seed: int, pause_s: float = 0.01) -> None:
         self.brokers = brokers
-        self.addresses = ",".join(broker.address for broker in brokers)
+        self.addresses = self.addresses_of(brokers)
         self.random = random.Random(seed)
         with connect(brokers[0]) as connection:
             for topic, configs in FORMATS.items():
@@ -29,6 +29,12 @@ class Load:
         self.sender = Sender("one", self.addresses, PLACES, pause_s)
         self.groups = [Group(name, self.addresses, list(FORMATS), members=2) for name in ("first", "second")]
         self.sender.goes_on()
+
+    def addresses_of(self, brokers: Sequence[BrokerProcess]) -> str:
+        return ",".join(broker.address for broker in brokers)
+
+    def shuffled(self, faults: Sequence[Any]) -> list[Any]:
+        return self.random.sample(faults, len(faults))
 
     def run(self, faults: Sequence[Callable[[Any], object]], gaps_of: Gaps = no_gaps) -> None:
         """Has faults happen one after the other, then checks everything."""

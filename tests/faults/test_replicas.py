@@ -16,9 +16,7 @@ from confluent_kafka import TopicPartition
 
 from tests.broker.peers import connect, create_topic
 from tests.broker_process import BrokerProcess, wait_until
-from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker
-from tests.faults.test_cluster import ClusterLoad
 from tests.replicated import ReplicatedServers, replicated
 
 TOPICS = {"orders": {}, "clicks": {"headrace.format": "stream"}}
@@ -145,25 +143,3 @@ def test_replicas_that_take_over_again_and_again_have_what_was_acknowledged(
     servers: ReplicatedServers, start_broker: StartBroker
 ) -> None:
     run_rounds(servers, start_broker, 10)
-
-
-class LoadThatWaits(ClusterLoad):
-    """With one replica a server that took over accepts nothing before it has one itself."""
-
-    def replace_a_primary(self) -> None:
-        dead = self.servers.kill_primary(self.any_slot())
-        dead.start()
-        self.servers.wait_whole()
-        self.sender.goes_on()
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(900)
-def test_nothing_is_lost_in_a_cluster_whose_topics_wait_for_replicas(tmp_path: Path, start_broker: StartBroker) -> None:
-    with running(ClusterOfServers(tmp_path / "cluster", durability="always")) as cluster:
-        nodes = [
-            start_broker(redis=cluster.url, node_id=1 + at, node_lease_ms=3_000, min_insync_replicas=2)
-            for at in range(2)
-        ]
-        replace, fail_over = LoadThatWaits.replace_a_primary, LoadThatWaits.fail_over
-        LoadThatWaits(cluster, nodes, seed=30, pause_s=0.01).run([replace, fail_over, replace, fail_over, replace])

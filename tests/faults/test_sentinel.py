@@ -82,5 +82,4 @@ def test_nothing_is_lost_when_sentinels_replace_the_primary_again_and_again(
         SentinelLoad.lose_a_sentinel,
     ]
     load = SentinelLoad(servers, start_broker, seed=3)
-    load.random.shuffle(faults)
-    load.run(faults)
+    load.run(load.shuffled(faults))

@@ -94,9 +94,9 @@ class Sender:
         for place in self.places:
             self.longest_pause_s[place], self._answered_at[place] = 0.0, now
 
-    def goes_on(self, more: int = 20) -> None:
-        """Returns once so many more records of every place were acknowledged."""
-        goals = {place: len(told) + more for place, told in self.told.items()}
+    def goes_on(self, more: int = 20, places: Sequence[Place] = ()) -> None:
+        """Returns once so many more records of every place, or of some of them, were acknowledged."""
+        goals = {place: len(self.told[place]) + more for place in places or self.places}
 
         def reached() -> bool:
             return bool(self.failures) or all(len(self.told[place]) >= goal for place, goal in goals.items())
