@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.broker_process import BrokerProcess
+from tests.stores import broker_settings
 
 from interop.clients import CACHE, HERE, Client, Command, Tool
 from interop.logins import login_environment
@@ -130,7 +131,8 @@ def _logged(command: Command, client: Client, log_path: Path) -> int:
 
 def _run(client: Client, log_path: Path) -> Row:
     with tempfile.TemporaryDirectory(prefix="headrace-interop-") as folder:
-        broker = BrokerProcess(Path(folder) / "data", group_initial_rebalance_delay_ms=REBALANCE_DELAY_MS)
+        settings = {"group_initial_rebalance_delay_ms": REBALANCE_DELAY_MS, **broker_settings()}
+        broker = BrokerProcess(Path(folder) / "data", **settings)
         try:
             broker.start()
             with contextlib.ExitStack() as stack:
