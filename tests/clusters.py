@@ -115,13 +115,13 @@ class ClusterOfServers(TrialCluster):
     def _wait_moved(self, slot: int, target: TrialServer) -> None:
         wait_until(lambda: self.owner_of(slot) is target, f"slot {slot} does not move", _TIMEOUT_S)
 
-    def add_shard(self) -> TrialServer:
-        """One more primary, without slots, and its replica."""
+    def add_shard(self) -> tuple[TrialServer, TrialServer]:
+        """One more primary, without slots, and its replica: it gives itself to another one when the slots leave."""
         primary, replica = self.add_server(), self.add_server()
         self.introduce(self.servers[0], primary, replica)
         replica.ask("CLUSTER", "REPLICATE", node_id(primary))
         self.wait_whole()
-        return primary
+        return primary, replica
 
     def remove(self, server: TrialServer) -> None:
         """Takes a server without slots out of the cluster."""

@@ -91,15 +91,15 @@ class ClusterLoad(Load):
         self.sender.goes_on(5)
 
     def add_and_remove_a_shard(self) -> None:
-        new = self.servers.add_shard()
+        new, replica = self.servers.add_shard()
         slots = sorted({self.slot_in_use(place) for place in PLACES})[:3]
         owners = {slot: self.servers.owner_of(slot) for slot in slots}
         self.servers.move(slots, new)
         self.sender.goes_on()
         for slot, owner in owners.items():
             self.servers.move([slot], owner)
-        self.servers.remove(self.servers.replica_of(new))
-        self.servers.remove(new)
+        for server in (replica, new):
+            self.servers.remove(server)
         self.sender.goes_on()
 
     def _another(self, slot: int) -> TrialServer:
