@@ -57,6 +57,18 @@ class ClusterLoad(Load):
     def kill_the_primary_of_the_leases(self) -> None:
         self.kill_a_primary(LEASES)
 
+    def lose_the_shard_of_the_leases(self) -> None:
+        """Both copies, for longer than a lease: what is on other servers goes on. They have to keep files for this."""
+        primary = self.servers.owner_of(LEASES)
+        replica = self.servers.replica_of(primary)
+        others = self.places_beside(primary)
+        replica.kill()
+        primary.kill()
+        self.sender.goes_on(1_000, others)
+        primary.start()
+        replica.start()
+        self._goes_on_whole()
+
     def fail_over(self) -> None:
         self.servers.fail_over(self.any_slot())
         self._goes_on_whole()
@@ -105,6 +117,11 @@ class ClusterLoad(Load):
     def _another(self, slot: int) -> TrialServer:
         owner = self.servers.owner_of(slot)
         return self.random.choice([one for one in self.servers.primaries if one is not owner])
+
+    def places_beside(self, server: TrialServer) -> list[Place]:
+        """Those that are on other servers."""
+        owners = {place: self.servers.owner_of(self.slot_in_use(place)) for place in PLACES}
+        return [place for place, owner in owners.items() if owner is not server]
 
     def slot_in_use(self, place: Place) -> int:
         return slot_number(self._meta(place)[1])

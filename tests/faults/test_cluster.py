@@ -62,4 +62,4 @@ def test_nothing_is_lost_through_a_bad_day_of_a_cluster_whose_topics_wait_for_re
     with running(ClusterOfServers(tmp_path / "servers", durability="always")) as servers:
         nodes = start_nodes(start_broker, servers, 3, min_insync_replicas=2)
         load = LoadThatWaits(servers, nodes, seed=3, pause_s=0.004)
-        load.run(load.shuffled(LONG))
+        load.run(load.shuffled([*LONG, *2 * [ClusterLoad.lose_the_shard_of_the_leases]]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
     if "nodes" not in loaded.sources:
         settings = msgspec.structs.replace(settings, nodes=_NODES)
     set_up_logs(settings.log_level, settings.log_format)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while the servers start: they would outlive the command
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-cluster-") as folder:
             servers = TrialCluster(Path(folder), primaries=primaries, replicas=replicas, durability=settings.durability)

@@ -136,6 +136,7 @@ class TrialCluster:
             "appendonly": "no" if durability == "memory" else "yes",
             "cluster-enabled": "yes",
             "cluster-node-timeout": str(node_timeout_ms),
+            "cluster-require-full-coverage": "no",  # a shard that is away, or has no primary yet, stops no other
             "repl-diskless-sync-delay": "0",
         }
         self.servers: list[TrialServer] = []
