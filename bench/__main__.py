@@ -36,6 +36,7 @@ PARTS = {
     "startup": Part("start to ready, and memory idle and after load"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
     "sizes": Part("100,000 partitions, 100 nodes and 10,000 connections on one node", in_quick=False),
+    "spread": Part("the CPU that several nodes and several servers cost beside one of each", in_quick=False),
     "takeover": Part("the pause of partitions whose node is stopped or killed", in_quick=False),
     "archive": Part("topics into Delta tables, against Spark's own Kafka connector", in_quick=False),
     "compaction": Part("a compacted topic: time, memory, and its effect on producers"),

@@ -1,0 +1,110 @@
+"""What several nodes, or several servers, cost beside one of each: CPU of all processes, in turns.
+
+Each system is reached over TCP, so that only the number of nodes and servers differs. Two cores cannot show what more
+nodes and servers are for, the throughput; they show what spreading the work costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from tests.broker_process import BrokerProcess, RedisProcess
+from tests.nodes_process import node_pids, ports_in_a_row
+
+from bench.rdkafka import Done, Job, run_job
+from bench.report import Figure, Report
+from bench.systems import CpuMeter, System, run_python, take_turns, topic, values_of
+from headrace.store.embedded.trial import TrialCluster
+
+_PARTITIONS = 6
+_SIZE_BYTES = 1_000
+_ONE = "one of each"
+
+
+class _Spread(System):
+    """Nodes on servers of their own."""
+
+    def __init__(self, name: str, folder: Path, url: str, servers: list[int], nodes: int) -> None:
+        self.name = name
+        self._servers = servers
+        folder.mkdir()
+        settings: dict[str, object] = {"redis": url, "log_level": "warning"}
+        if nodes > 1:
+            settings |= {"nodes": nodes, "port": ports_in_a_row(nodes)}
+        self._process = BrokerProcess(folder / "headrace", **settings).start()
+        self.port = self._process.port
+
+    @property
+    def pids(self) -> dict[str, int]:
+        all_of_them = [self._process.pid, *node_pids(self._process), *self._servers]
+        return {str(pid): pid for pid in all_of_them}
+
+    def stop(self) -> None:
+        self._process.end()
+
+
+def run(report: Report, *, quick: bool) -> None:
+    records, rounds, repeats = (5_000, 10, 1) if quick else (200_000, 200, 7)
+    measurements = {
+        "produce, 1 KB": ("ms CPU/MB, all processes", partial(_stream, "produce", records)),
+        "consume from the start, 1 KB": ("ms CPU/MB, all processes", partial(_stream, "consume", records)),
+        "100 producers, linger.ms=0, 100 B": ("us CPU/record, all processes", partial(_small, rounds)),
+    }
+    with _systems() as systems:
+        names = [system.name for system in systems]
+        for workload, (unit, measure) in measurements.items():
+            if not quick:
+                take_turns(systems, 1, measure)
+            found = take_turns(systems, repeats, measure)
+            for name in names[:-1]:
+                report.add(Figure("spread", workload, unit, values_of(found, float, [name, _ONE])))
+
+
+@contextlib.contextmanager
+def _systems() -> Iterator[list[_Spread]]:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+
+        def system(label: str, url: str, servers: list[int], nodes: int = 1) -> _Spread:
+            made = _Spread(label, folder / label, url, servers, nodes)
+            stack.callback(made.stop)
+            return made
+
+        def server(label: str) -> RedisProcess:
+            made = RedisProcess(folder / f"server of {label}", "everysec")
+            stack.callback(made.end)
+            return made.start()
+
+        cluster = TrialCluster(folder / "servers", primaries=3, replicas=0)
+        stack.callback(cluster.stop)
+        cluster.start()
+        one, other = server("one"), server("two nodes")
+        yield [
+            system("two nodes", other.url, [other.pid], nodes=2),
+            system("three shards", cluster.url, [each.pid for each in cluster.servers]),
+            system(_ONE, one.url, [one.pid]),
+        ]
+
+
+def _stream(kind: str, records: int, system: System) -> float:
+    """Milliseconds for each MB."""
+    job = Job("produce", system.address, "bench", records, _SIZE_BYTES, _PARTITIONS)
+    with topic(system, "bench", _PARTITIONS):
+        with CpuMeter(system.pids) as meter:
+            run_job(job)
+        if kind == "consume":
+            with CpuMeter(system.pids) as meter:
+                run_job(msgspec.structs.replace(job, kind="consume"))
+    return sum(meter.used_s.values()) / (records * _SIZE_BYTES / 1e6) * 1000
+
+
+def _small(rounds: int, system: System) -> float:
+    """Microseconds for each record."""
+    with topic(system, "bench", _PARTITIONS), CpuMeter(system.pids) as meter:
+        done = msgspec.json.decode(run_python("bench.small_producers", system.address, str(rounds)), type=Done)
+    return sum(meter.used_s.values()) / done.records * 1e6
