@@ -49,7 +49,7 @@ class Relay:
     def heal(self) -> None:
         """Works again. Whatever was swallowed is lost, so connections that went silent break now."""
         self._is_silent = False
-        self._network.call(lambda: [line.abort() for line in list(self._lines) if line.is_silent])
+        self._network.call(self._cut_silent)
         if self._server is None or not self._server.is_serving():
             self.listen()
 
@@ -62,6 +62,11 @@ class Relay:
     def _silence_lines(self) -> None:
         for line in self._lines:
             line.is_silent = True
+
+    def _cut_silent(self) -> None:
+        for line in list(self._lines):
+            if line.is_silent:
+                line.abort()
 
     def _cut(self) -> None:
         for line in list(self._lines):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from tests.broker_process import wait_until
 
@@ -130,6 +132,17 @@ class Group:
         there = {at: value for at, value in got.items() if at in records or not any(a <= at < b for a, b in gaps)}
         assert there == records, f"{self.name} got records in {place} that are not in the log"
 
+    def has_one_owner_each(self, addresses: str, places: Sequence[Place]) -> None:
+        """Returns once the group is stable and every partition is given to one member."""
+        admin = AdminClient({"bootstrap.servers": addresses})
+
+        def is_shared_out() -> bool:
+            found = admin.describe_consumer_groups([self.name])[self.name].result()
+            given = [(one.topic, one.partition) for m in found.members for one in m.assignment.topic_partitions]
+            return found.state == ConsumerGroupState.STABLE and sorted(given) == sorted(places)
+
+        wait_until(is_shared_out, f"partitions of {self.name} without an owner, or with two", timeout_s=_STUCK_S)
+
     def stop(self) -> None:
         for member in self._members:
             member.stop()
@@ -244,6 +257,8 @@ def check(addresses: str, senders: Sequence[Sender], groups: Sequence[Group], ga
     """
     failures = [*(f for one in senders for f in one.failures), *(f for one in groups for f in one.failures)]
     assert not failures, failures[:5]
+    for group in groups:
+        group.has_one_owner_each(addresses, senders[0].places)
     for place in senders[0].places:
         records = read_log(addresses, place)
         for sender in senders:

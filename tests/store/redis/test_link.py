@@ -16,6 +16,9 @@ from tests.store.conftest import OpenStore
 from tests.store.produced import until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
+from tests.stores import of_one_server
+
+pytestmark = of_one_server  # a link has one server, and knows nothing of slots
 
 
 async def test_replies_come_in_the_order_of_the_commands(store: Store) -> None:
