@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.broker.metrics.page import is_local_name
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
 from tests.metrics.test_text import parsed
@@ -113,3 +114,33 @@ def test_away_from_loopback_without_a_token_there_are_no_metrics(start_broker: S
     status, text = scrape(port)
     assert status == 403
     assert "metrics_token_file" in text
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:9080", True),
+        ("127.8.9.1:80", True),
+        ("LOCALHOST:9080", True),
+        ("[::1]:9080", True),
+        ("[::1]", True),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example:9080", False),
+        ("localhost.evil.example", False),
+        ("10.0.0.1:9080", False),
+        ("", False),
+        ("[::2]:1", False),
+    ],
+)
+def test_a_host_header_names_this_machine_or_not(host: str, is_local: bool) -> None:
+    assert is_local_name(host) == is_local
+
+
+def test_another_site_does_not_read_metrics_by_a_name_that_leads_here(start_broker: StartBroker) -> None:
+    port = free_port()
+    start_broker(http_port=port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/metrics", headers={"Host": "evil.example"})
+    assert connection.getresponse().status == 403
+    connection.close()

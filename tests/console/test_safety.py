@@ -16,6 +16,7 @@ API = "/api/v1"
 def test_another_host_name_is_refused(console: httpx.Client, host: str) -> None:
     assert console.get(f"{API}/topics", headers={"Host": host}).status_code in (400, 403)
     assert console.get("/", headers={"Host": host}).status_code in (400, 403)
+    assert console.get("/metrics", headers={"Host": host}).status_code in (400, 403)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 _SAFE_METHODS = ("GET", "HEAD")
-_PROBES = ("/metrics", "/health/")
-"""They are asked for by address, by programs."""
+_PROBES = "/health/"
+"""Asked for by address, by programs, and telling nobody's names."""
 _SAME_SITE = ("same-origin", "none")
 
 
@@ -57,8 +57,8 @@ class Guard:
 
     def refusal(self, scope: Scope) -> str:
         """Why a request is refused; empty if it is not."""
-        if scope["path"].startswith(_PROBES):
-            return ""
+        if scope["path"].startswith(_PROBES) or (scope["path"] == "/metrics" and not self._settings.is_loopback):
+            return ""  # metrics ask for their token there
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "").lower()
         if not self._is_ours(host):

@@ -1,6 +1,7 @@
 """The page /metrics: text for Prometheus, made in steps so that a large one does not hold up the event loop.
 
-Away from loopback it names topics and groups to whoever asks, so there it needs a bearer token.
+It names topics and groups. So away from loopback it needs a bearer token, and on loopback the Host of this machine: a
+site whose name leads to 127.0.0.1 could read it in a browser otherwise.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.http.server import HttpAnswer, HttpRequest, answer_json
@@ -22,15 +24,18 @@ _LINES_AT_ONCE: Final = 500
 class MetricsPage:
     """Of one node, from before it has anything to count."""
 
-    def __init__(self, token: str, *, needs_token: bool) -> None:
+    def __init__(self, token: str, *, needs_token: bool, checks_host: bool = False) -> None:
         self.collector: Collector | None = None
         self.node = ""
         self._token = token
         self._needs_token = needs_token
+        self._checks_host = checks_host
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         if self._needs_token and (refusal := self._refusal(request)) is not None:
             return refusal
+        if self._checks_host and not is_local_name(request.headers.get("host", "localhost")):
+            return answer_json(HTTPStatus.FORBIDDEN, {"error": "this host name is not this machine's: use 127.0.0.1"})
         if self.collector is None:
             return answer_json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the node is starting"})
         lines: list[str] = []
@@ -48,3 +53,14 @@ class MetricsPage:
         if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             return answer_json(HTTPStatus.UNAUTHORIZED, {"error": "send the header Authorization: Bearer <token>"})
         return None
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a Host header names this machine."""
+    name = host.lower() if host.endswith("]") else host.lower().partition(":")[0] if host.count(":") < 2 else host
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name.rpartition("]")[0].lstrip("[") or name.strip("[]")).is_loopback
+    except ValueError:
+        return False

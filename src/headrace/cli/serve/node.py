@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,7 +112,9 @@ async def _serve_pages(
 ) -> tuple[Health, MetricsPage]:
     """First of all and until the end: a store that loads for minutes is no reason to restart the node."""
     health = Health()
-    metrics = MetricsPage(_metrics_token(settings), needs_token=not is_loopback(settings.http_host))
+    is_local = is_loopback(settings.http_host)
+    is_relayed = listeners.http is not None and listeners.http.family == socket.AF_UNIX
+    metrics = MetricsPage(_metrics_token(settings), needs_token=not is_local, checks_host=is_local and not is_relayed)
     if listeners.http is not None:
         http = HttpServer({**health.routes, "/metrics": metrics.answer})
         await http.start(listeners.http)
