@@ -135,6 +135,7 @@ class Application:
             question = ApiQuestion(request.path_params, dict(request.query_params), body, self.state, visitor)
             found = await self._call(visitor, lambda: visitor.call(lambda cluster: endpoint.run(cluster, question)))
             if changes:
+                self.state.kept.forget(visitor.token)
                 self._audit(request, visitor, endpoint)
             return _json(found)
 

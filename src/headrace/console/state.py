@@ -6,6 +6,7 @@ import asyncio
 import time
 from http import HTTPStatus
 
+from headrace.console.kept import KeptAnswers
 from headrace.console.relay import ask_all
 from headrace.console.samples import SampleRead, Series, read_samples
 from headrace.console.settings import ConsoleSettings
@@ -27,6 +28,7 @@ class ConsoleState:
         self.settings = settings
         self.visitors = Visitors(settings)
         self.series = Series()
+        self.kept = KeptAnswers()
         self.nodes: list[list[SampleRead]] = [[] for _ in settings.node_sockets]
         """The last samples of each node; none if it did not answer."""
         self.health: list[bool] = [False for _ in settings.node_sockets]

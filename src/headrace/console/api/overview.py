@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.client import Admin, Cluster, Groups
+from headrace.client import Cluster, Groups
+from headrace.console.api.topics import all_topics
 from headrace.console.endpoints import ApiQuestion
 from headrace.console.state import ConsoleState
 from headrace.wire.errors import KafkaError
@@ -55,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
     state, organisation = question.state, question.visitor.organisation
-    topics = Admin(cluster).list_topics()
+    topics = all_topics(cluster, question)
     visible = [topic for topic in topics if not topic.is_internal and not topic.name.startswith("__")]
     try:
         groups: int | None = len(Groups(cluster).list_groups())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.client import Admin, Cluster
-from headrace.console.api.topics import FORMAT, STREAM, TIERED, configs_of, tiering_of
+from headrace.client import Cluster
+from headrace.console.api.topics import FORMAT, STREAM, TIERED, all_topics, configs_of, tiering_of
 from headrace.console.endpoints import ApiQuestion, page_of
 from headrace.console.facts import STREAM as STREAM_FACT
 from headrace.console.facts import TABLE, read_fact
@@ -142,6 +142,10 @@ def show_streams(cluster: Cluster, question: ApiQuestion) -> StreamsShown:
 def _having(cluster: Cluster, question: ApiQuestion, config: str, value: str) -> list[str]:
     """Topics with this value of a config, by name."""
     search = question.text("search").lower()
-    names = [topic.name for topic in Admin(cluster).list_topics() if search in topic.name.lower()]
-    found = configs_of(cluster, names, config)
-    return sorted(name for name, given in found.items() if given == value)
+
+    def make() -> list[str]:
+        found = configs_of(cluster, [topic.name for topic in all_topics(cluster, question)], config)
+        return sorted(name for name, given in found.items() if given == value)
+
+    having = question.state.kept.get(question.visitor.token, f"{config}={value}", make)
+    return [name for name in having if search in name.lower()]

@@ -109,11 +109,16 @@ def list_topics(cluster: Cluster, question: ApiQuestion) -> TopicList:
     search, internal = question.text("search").lower(), question.flag("internal")
     found = [
         topic
-        for topic in Admin(cluster).list_topics()
+        for topic in all_topics(cluster, question)
         if (internal or not _is_hidden(topic)) and search in topic.name.lower()
     ]
     page = page_of(len(found), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
     return TopicList(_rows(cluster, question, found[page.first : page.last]), len(found), page.page, page.pages)
+
+
+def all_topics(cluster: Cluster, question: ApiQuestion) -> list[TopicInfo]:
+    """Those that the visitor may see, as they are now or were a moment ago."""
+    return question.state.kept.get(question.visitor.token, "topics", Admin(cluster).list_topics)
 
 
 def _is_hidden(topic: TopicInfo) -> bool:
