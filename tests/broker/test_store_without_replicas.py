@@ -12,7 +12,7 @@ from tests.clients.client import DeliveryFailed, Sent
 from tests.clients.confluent_adapter import ConfluentKafka
 from tests.conftest import StartBroker
 
-WARNING = "min.insync.replicas of a topic is more than the store has copies"
+WARNING = "min.insync.replicas of a topic exceeds the copies of the store"
 ONE_TRY = {"acks": "all", "retries": 0}
 
 client = ConfluentKafka()

@@ -245,7 +245,7 @@ class Access:
         """Raises POLICY_VIOLATION if the organisation has stored all that it may."""
         full = self.broker.store.usage.full
         if full and self.caller.organisation in full:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "The organisation has stored as many bytes as it may.")
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "The organisation has reached its limit of stored bytes.")
 
     # -- groups -------------------------------------------------------------------------------------------------
 

@@ -172,9 +172,9 @@ class Background:
                         led_bytes[name] = await self._led_bytes(Access(self._broker, system_caller(name)))
                 await store.usage.tell(led_bytes)
             except StoreError as error:
-                log.info("what organisations stored is counted later", extra={"why": str(error)})
+                log.info("counting stored bytes is postponed", extra={"why": str(error)})
             except Exception:
-                log.exception("what organisations stored could not be counted")
+                log.exception("counting stored bytes failed")
 
     async def _led_bytes(self, access: Access) -> int:
         total = 0

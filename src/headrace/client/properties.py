@@ -69,7 +69,7 @@ class ClientSecurity(msgspec.Struct, frozen=True):
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except (OSError, ssl.SSLError) as error:
-            raise PropertyError("ssl.ca.location", f"names a file that is no good: {_reason(error)}") from None
+            raise PropertyError("ssl.ca.location", f"names an unusable file: {_reason(error)}") from None
         context.check_hostname = self.check_hostname
         if self.certificate_file is not None:
             try:

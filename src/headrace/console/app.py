@@ -248,4 +248,4 @@ async def _body(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(received, type=kind)
     except msgspec.DecodeError as error:
-        raise ApiError(HTTPStatus.BAD_REQUEST, f"This body is not what is expected: {error}.") from None
+        raise ApiError(HTTPStatus.BAD_REQUEST, f"The body is invalid: {error}.") from None

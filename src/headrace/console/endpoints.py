@@ -56,7 +56,7 @@ class ApiQuestion(msgspec.Struct, frozen=True):
     def confirmed(self, name: str) -> None:
         """Whoever destroys something has typed its name."""
         if self.text("confirm") != name:
-            raise bad("The name that was typed is not this one's.")
+            raise bad("The typed name does not match.")
 
 
 class ApiEndpoint(NamedTuple):

@@ -211,7 +211,7 @@ class Store:
                 for at in range(0, len(led), _LEAVE_AT_ONCE):
                     await asyncio.gather(*map(self._leave, led[at : at + _LEAVE_AT_ONCE]))
         except TimeoutError:
-            log.warning("not all partitions were left in order", extra={"partitions": len(led)})
+            log.warning("not all partitions were closed cleanly", extra={"partitions": len(led)})
         await self.nodes.release()
         await self.announcements.nodes_changed()
 
@@ -380,9 +380,9 @@ class Store:
                     await table.refresh()
                 await self.tenants.follow()
             except StoreError as error:
-                log.debug("changes of users and rights are not known yet", extra={"why": str(error)})
+                log.debug("reading users and ACLs is postponed", extra={"why": str(error)})
             except Exception:
-                log.exception("changes of users and rights could not be read")
+                log.exception("reading users and ACLs failed")
 
     async def _restore_led(self) -> None:
         """Gives a store that went back in time what it lost, before anybody asks: the cache may be gone by then."""

@@ -108,7 +108,7 @@ class Takeover:
             await (await self._organisation.partition(*place)).confirm()
         except StoreError as error:  # of this one alone, or the next command says so too
             extra = {"partition": f"{place.topic.name}-{place.number}", "why": str(error)}
-            log.debug("a partition was not taken up", extra=extra)
+            log.debug("a partition was not taken over", extra=extra)
 
 
 class Takeovers:

@@ -59,9 +59,9 @@ def test_urls_are_read_as_the_common_clients_read_them(url: str, address: Addres
         ("redis://h:99999", "port"),
         ("redis://h/first", "database"),
         ("redis://a,b", "several hosts"),
-        ("redis+sentinel://a,b", "what the sentinels call the primary"),
+        ("redis+sentinel://a,b", "does not name the primary"),
         ("redis+cluster://", "no host"),
-        ("redis+cluster://a/3", "a cluster has 0 alone"),
+        ("redis+cluster://a/3", "a cluster has only database 0"),
         ("redis+ring://a", "not a Redis URL"),
     ],
 )

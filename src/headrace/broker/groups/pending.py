@@ -75,7 +75,7 @@ class PendingOffsets:
                 for name in [name for name in self._groups.things if self.may_have_some(name)]:
                     await self._drop_late(await self.settle(name))
             except KafkaError as error:
-                log.debug("pending offsets are settled later", extra={"why": str(error)})
+                log.debug("settling pending offsets is postponed", extra={"why": str(error)})
             except Exception:
                 log.exception("settling pending offsets failed")
 

@@ -39,9 +39,9 @@ class OffsetRetention:
                         if self._groups.may_decide(name):
                             await self._check(name)
             except KafkaError as error:
-                log.info("retention of offsets postponed", extra={"why": str(error)})
+                log.info("offset retention is postponed", extra={"why": str(error)})
             except Exception:
-                log.exception("retention of offsets failed")
+                log.exception("offset retention failed")
 
     async def _check(self, name: Name) -> None:
         group = await self._groups.look(name, self._event)

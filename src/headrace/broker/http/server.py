@@ -120,7 +120,7 @@ class HttpServer:
         try:
             return await route(HttpRequest(path, _headers(head)))
         except Exception:
-            log.exception("a page could not be made", extra={"path": path})
+            log.exception("rendering a page failed", extra={"path": path})
             return _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "check the broker's log")
 
 

@@ -49,7 +49,9 @@ class LoginAudit:
         began, count = self._told.pop(who, (now_s, 0))
         if now_s - began >= _MINUTE_S:
             if count > _REFUSALS_A_MINUTE:
-                log.warning("refused logins left out", extra={"claimed": who, "number": count - _REFUSALS_A_MINUTE})
+                log.warning(
+                    "refused logins were not logged", extra={"claimed": who, "number": count - _REFUSALS_A_MINUTE}
+                )
             began, count = now_s, 0
         self._told[who] = (began, count + 1)
         if len(self._told) > _REMEMBERED:

@@ -40,12 +40,12 @@ class BearerExchange:
         assert self._logins.keys is not None
         key = await self._logins.keys.find(key_id_of(token))
         if key is None:
-            raise BadToken("it was signed with a key that is not known")
+            raise BadToken("it was signed with an unknown key")
         claims = await self._logins.workers.run(check_token, token, key, self._logins.options)
         self._claimed = claims.user
         if authorization not in ("", claims.user):
-            raise refused(OAUTHBEARER, claims.user, "it asks to act as somebody else")
+            raise refused(OAUTHBEARER, claims.user, "it asks to act as another user")
         organisation = claims.organisation or DEFAULT_ORGANISATION
         if not is_user_name(claims.user) or not ORGANISATION.fullmatch(organisation):
-            raise BadToken("its user or organisation has a name that none can have")
+            raise BadToken("its user or organisation has an invalid name")
         return SaslStep(user=LoginName(organisation, claims.user), expires_at_s=claims.expires_at_s)

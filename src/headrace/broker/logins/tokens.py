@@ -67,7 +67,7 @@ class KeySet:
         except NoKeys as error:
             if not self._place.startswith("https://"):
                 raise
-            log.warning("keys for tokens are not there yet", extra={"why": str(error)})
+            log.warning("keys for tokens are not available yet", extra={"why": str(error)})
         self._looked_at_s = self._now_s()
         self._refreshing = asyncio.create_task(self._refresh(), name="keys of tokens")
 
@@ -96,7 +96,7 @@ class KeySet:
         try:
             self._keys = await asyncio.to_thread(read_keys, self._place)
         except NoKeys as error:
-            log.warning("keys for tokens could not be read; those that are known stay", extra={"why": str(error)})
+            log.warning("keys for tokens could not be refreshed; the known keys stay in use", extra={"why": str(error)})
         finally:
             self._looking = None
 
@@ -120,7 +120,7 @@ def read_keys(place: str) -> dict[str | None, Key]:
         raise NoKeys(f"{place} is not a JWKS") from None
     keys = {row.get("kid"): key for row in rows if isinstance(row, dict) and (key := _key(row)) is not None}
     if not keys:
-        raise NoKeys(f"{place} has no public key that tokens could be checked with (RSA, EC or Ed25519)")
+        raise NoKeys(f"{place} has no usable public key (RSA, EC or Ed25519)")
     return keys
 
 

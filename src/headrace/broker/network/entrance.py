@@ -65,7 +65,7 @@ class Entrance:
             quotas = self.server.broker.quotas
             if quotas.is_any and (pause_ms := quotas.connection_pause_ms(newcomer.host)):
                 await asyncio.sleep(pause_ms / 1000)
-                raise ProxyError("it connected too often for its quota")
+                raise ProxyError("it exceeded its connection quota")
             if self._certificates is None:
                 connection = self._connection(newcomer)
                 await self.server.loop.connect_accepted_socket(lambda: connection, line)
@@ -83,7 +83,7 @@ class Entrance:
         except Exception:
             newcomer.is_in()
             line.close()
-            log.exception("a client could not be let in")
+            log.exception("accepting a client failed")
 
     async def _encrypt(self, newcomer: Newcomer, line: socket.socket, context: ssl.SSLContext) -> None:
         connection = self._connection(newcomer)
@@ -104,7 +104,7 @@ class Entrance:
         now_s = self.server.loop.time()
         if now_s - self._told_since_s >= _MINUTE_S:
             if self._told > _TOLD_A_MINUTE:
-                log.info("clients that did not get in were not told of", extra={"number": self._told - _TOLD_A_MINUTE})
+                log.info("rejected clients were not logged", extra={"number": self._told - _TOLD_A_MINUTE})
             self._told, self._told_since_s = 0, now_s
         self._told += 1
         if self._told <= _TOLD_A_MINUTE:
@@ -140,7 +140,7 @@ class Entrance:
     async def _read_proxy_header(self, newcomer: Newcomer, line: socket.socket) -> None:
         """Exactly the header and no byte of what follows it, which is TLS's or the client's."""
         if not any(ipaddress.ip_address(newcomer.host) in network for network in self._networks):
-            raise ProxyError(f"{newcomer.host} is not one of the proxies that this listener takes headers from")
+            raise ProxyError(f"{newcomer.host} is not a trusted proxy of this listener")
         head = await self._exactly(line, HEAD_BYTES)
         found = peer_of(head, await self._exactly(line, body_bytes(head)))
         if found is None:
@@ -148,7 +148,7 @@ class Entrance:
         self._gate.places.leave(newcomer)
         newcomer.host, newcomer.port = plain_host(found[0]), found[1]
         if not self._gate.places.take(newcomer):
-            raise ProxyError("too many connections of this address wait for their login")
+            raise ProxyError("too many unauthenticated connections from this address")
 
     async def _exactly(self, line: socket.socket, size: int) -> bytes:
         data = b""

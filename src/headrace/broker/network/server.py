@@ -166,7 +166,7 @@ class Server:
         quotas = self.broker.quotas
         if quotas.is_any and (pause_ms := quotas.connection_pause_ms(connection.peer_host)):
             connection.pause("quota")
-            self.loop.call_later(pause_ms / 1000, connection.close, "it connected too often for its quota")
+            self.loop.call_later(pause_ms / 1000, connection.close, "it exceeded its connection quota")
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)

@@ -68,9 +68,9 @@ class Certificates:
         try:
             self._contexts = await asyncio.to_thread(self._read)
         except BadCertificate as error:
-            log.error("the certificate was not renewed; the old one stays in force", extra={"why": str(error)})
+            log.error("the certificate could not be reloaded; the old one stays in use", extra={"why": str(error)})
         else:
-            log.info("the certificate was renewed", extra={"file": self._certificate})
+            log.info("the certificate was reloaded", extra={"file": self._certificate})
 
     def _look(self) -> Marks:
         """What tells that a file is another one than before."""

@@ -334,7 +334,7 @@ class Thing(Generic[State]):
         if changes.fields or changes.rows:
             await self._store.restore(*self.name, self._owner, changes)
             log.warning(
-                f"the store differed from what a {kind.title} was told: state written again",
+                f"the store had lost state of a {kind.title}: written again",
                 extra={kind.title: self.name.id},
             )
 

@@ -70,7 +70,7 @@ def verification_of(transaction: Transaction | None, partition: Partition, heade
         return None
     if partition.topic.is_stream:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "Topics of format stream take no part in transactions."
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "Topics in the format stream do not support transactions."
         )
     assert transaction is not None
     moment = transaction.asked.get(partition)

@@ -67,7 +67,7 @@ class Organisations:
         """Makes an organisation, or changes the limits of one."""
         if not ORGANISATION.fullmatch(name) or name in RESERVED:
             raise _invalid(
-                f"{name!r} is not a name for an organisation: 1 to 63 of a-z, 0-9 and -, and none of "
+                f"{name!r} is not a valid organisation name: use 1 to 63 of a-z, 0-9 and -, and none of "
                 f"{', '.join(sorted(RESERVED))}"
             )
         await self._store.tenants.rows.refresh()

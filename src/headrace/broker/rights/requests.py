@@ -62,7 +62,7 @@ def read_rule(asked: AclCreation) -> Acl:
     if not rule.host:
         raise _invalid("The host must not be empty: an address, or * for any")
     if max(len(rule.name), len(rule.principal), len(rule.host)) > _LONGEST:
-        raise _invalid(f"A name, principal or host may have {_LONGEST} characters")
+        raise _invalid(f"A name, principal or host may have at most {_LONGEST} characters")
     return rule
 
 

@@ -173,7 +173,7 @@ class _Marks:
             if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise
             log.info(
-                "a marker came late",
+                "a marker was late",
                 extra={"partition": f"{topic.name}-{number}", "transactional_id": self._thing.name.id},
             )
 

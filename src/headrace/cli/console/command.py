@@ -104,10 +104,10 @@ def _security(client_config: Path | None) -> ClientSecurity:
 
 def _check(settings: ConsoleSettings, http_host: str) -> None:
     if settings.public_url and not settings.public_url.startswith("https://"):
-        raise click.UsageError("--public-url is https://HOST: logins over http could be read on the way")
+        raise click.UsageError("--public-url is https://HOST: passwords would travel unencrypted over http")
     if not settings.is_loopback and not settings.needs_login:
         raise click.UsageError(
-            f"--http-host {http_host} would show the cluster to everybody: use logins (--client-config with SASL), "
+            f"--http-host {http_host} would expose the cluster to everybody: use logins (--client-config with SASL), "
             "or 127.0.0.1"
         )
     if not settings.is_loopback and not settings.is_secure:

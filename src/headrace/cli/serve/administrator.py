@@ -34,9 +34,9 @@ def take_admin_password(settings: Settings) -> str:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise CannotStart(f"--admin-password-file {settings.admin_password_file}: {reason}") from None
     if password and not settings.admin_user:
-        raise CannotStart("the administrator's password is given but no name: add --admin-user NAME")
+        raise CannotStart("the administrator's password is given without a name: add --admin-user NAME")
     if settings.admin_user and parse_login_name(settings.admin_user) is None:
-        raise CannotStart(f"--admin-user {settings.admin_user} is not a name for a user")
+        raise CannotStart(f"--admin-user {settings.admin_user} is not a valid user name")
     return password
 
 
@@ -47,8 +47,8 @@ async def ensure_administrator(store: Store, settings: Settings, password: str) 
         return
     if not password:
         raise CannotStart(
-            f"--admin-user {settings.admin_user} is not there yet and has no password: set {ADMIN_PASSWORD_VARIABLE}, "
-            "or name a file with it by --admin-password-file"
+            f"--admin-user {settings.admin_user} does not exist yet and has no password: set "
+            f"{ADMIN_PASSWORD_VARIABLE}, or use --admin-password-file"
         )
     verifiers = {}
     for mechanism in HASHES:

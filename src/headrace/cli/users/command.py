@@ -63,7 +63,7 @@ def read_password(file: Path | None) -> str:
     """From a file, standard input, or whoever sits at the terminal."""
     if file is None:
         if not sys.stdin.isatty():
-            raise click.UsageError("there is no terminal to ask for the password at; use --password-file FILE, or -")
+            raise click.UsageError("there is no terminal to ask for the password; use --password-file FILE, or -")
         password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
         try:

@@ -124,7 +124,7 @@ def _positions(cursor: str) -> dict[int, int]:
     for part in cursor.split(","):
         partition, _, offset = part.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()) or len(part) > 32:
-            raise bad("This cursor is none of ours.")
+            raise bad("This cursor is invalid.")
         found[int(partition)] = int(offset)
     return found
 

@@ -84,7 +84,7 @@ class Archive:
             if fruitless:
                 time.sleep(FRUITLESS_PAUSE_S)
         why = done.setbacks.sentence() or "can Spark's tasks reach the broker?"
-        raise Stuck(f"{done.lag or done.typed.lag:,} offsets did not come in {fruitless} tries; {why}")
+        raise Stuck(f"{done.lag or done.typed.lag:,} offsets did not arrive in {fruitless} attempts; {why}")
 
     def run(self, stop: threading.Event) -> None:
         """Archives what comes, until it is told to stop: each `commit_every_s`, or as soon as enough is there."""

@@ -39,8 +39,8 @@ class Target(msgspec.Struct, frozen=True):
         if keys.null_count:
             at = offsets[keys.is_null().to_numpy(zero_copy_only=False).argmax()]
             raise ReplayRefused(
-                f"The row at partition {partition} offset {at} has no key, and {self.name} is compacted: it takes none "
-                "without. Replay into a topic with cleanup.policy=delete."
+                f"The row at partition {partition} offset {at} has no key, and {self.name} is compacted, so every "
+                "record needs one. Replay into a topic with cleanup.policy=delete."
             )
 
 

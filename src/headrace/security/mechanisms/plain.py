@@ -19,5 +19,5 @@ def read_plain(message: bytes) -> tuple[str, str]:
         raise refused(PLAIN, "", "the message is not a name and a password")
     authorization, name, password = parts
     if authorization not in ("", name):
-        raise refused(PLAIN, name, "it asks to act as somebody else")
+        raise refused(PLAIN, name, "it asks to act as another user")
     return name, password

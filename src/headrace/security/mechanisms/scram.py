@@ -63,7 +63,7 @@ class ScramServer:
             raise refused(self._mechanism, self._claimed, "delegation tokens are not supported")
         authorization = _AUTHORIZATION.fullmatch(self._gs2_header)
         if authorization is not None and _unescaped(authorization[1]) not in ("", self._claimed):
-            raise refused(self._mechanism, self._claimed, "it asks to act as somebody else")
+            raise refused(self._mechanism, self._claimed, "it asks to act as another user")
         self._name = parse_login_name(self._claimed)
         self._verifier, self._is_there = self._find(self._name, self._claimed)
         self._nonce = client_nonce + self._server_nonce

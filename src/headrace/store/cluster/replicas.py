@@ -42,7 +42,7 @@ class MeantReplicas:
             await self.keep()
         if (wanted := self.wanted(asked)) < asked:
             log.warning(
-                "min.insync.replicas of a topic is more than the store has copies: it counts as less (store_replicas)",
+                "min.insync.replicas of a topic exceeds the copies of the store and is capped (store_replicas)",
                 extra={"topic": topic, "min_insync_replicas": asked + 1, "counts_as": wanted + 1},
             )
 
@@ -70,4 +70,4 @@ class MeantReplicas:
         if self.number > self._stored:
             await self._link.call("HSET", self._key, FIELD, self.number)
         if self.number > before:
-            log.info("the store has replicas: min.insync.replicas counts", extra={"replicas": self.number})
+            log.info("the store has replicas: min.insync.replicas is enforced", extra={"replicas": self.number})

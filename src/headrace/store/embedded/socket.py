@@ -34,7 +34,9 @@ def make_room_for_socket(path: str) -> None:
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         if not is_private(directory):
-            raise CannotStart(f"others may enter {directory}, where the embedded server's socket belongs; remove it")
+            raise CannotStart(
+                f"other users may enter {directory}, the folder of the embedded server's socket; remove it"
+            )
         Path(path).unlink(missing_ok=True)
     except OSError as e:
         raise CannotStart(f"cannot make {directory} for the embedded server's socket: {e.strerror}") from None

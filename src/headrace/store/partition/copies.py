@@ -139,7 +139,7 @@ class Copies:
                 await self._wait(end)
         except TimeoutError:
             replicas.doubt()
-            raise _after_append(f"{self.wanted} replica(s) do not have the batch after {timeout_s:g} s.") from None
+            raise _after_append(f"Fewer than {self.wanted} replica(s) have the batch after {timeout_s:g} s.") from None
         if any(gap.start < end and start < gap.end for gap in self._partition.gaps):
             raise _after_append("The store failed over and lost the batch.")
         return found

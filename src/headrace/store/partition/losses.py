@@ -154,7 +154,7 @@ async def leave_margin(partition: Partition, start: int, end: int) -> None:
         stored = await _adopt_stored(partition)
         epoch = await _rise(partition, stored, end, [Gap(start, end)] if start < end else [])
     log.warning(
-        "the store may have gone back in time unseen: the log continues past any offset that it can have had",
+        "the store may have gone back in time unseen: the log continues past any offset it may have used",
         extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
     )
 

@@ -108,10 +108,10 @@ def parse_address(url: str) -> Address:
     places = _places(hosts, url, form)
     primary_name = names.pop(0) if form == "sentinel" and names else ""
     if form == "sentinel" and not primary_name:
-        raise ValueError(f"{url} does not say what the sentinels call the primary: write {_EXAMPLES[form]}")
+        raise ValueError(f"{url} does not name the primary as the sentinels do: write {_EXAMPLES[form]}")
     database = _database(names[0] if names else query.get("db", "0"), url)
     if form == "cluster" and database:
-        raise ValueError(f"{url} names database {database}: a cluster has 0 alone")
+        raise ValueError(f"{url} names database {database}: a cluster has only database 0")
     return Address(
         host=places[0].host if form == "one" else "",
         port=places[0].port if form == "one" else _REDIS_PORT,

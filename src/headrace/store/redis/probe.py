@@ -29,8 +29,7 @@ async def check_commands(topology: Topology, prefix: str) -> None:
     missing = [name for name in await missing_commands(way, prefix, token) if name.split(" ")[0] not in _DISPENSABLE]
     if missing:
         raise StoreRefused(
-            f"{way.address} does not let us use {', '.join(missing)} on {prefix}:*; `headrace doctor` "
-            "says what to change"
+            f"{way.address} does not allow {', '.join(missing)} on {prefix}:*; `headrace doctor` says what to change"
         )
 
 

@@ -74,7 +74,7 @@ class StreamWatch:
                 except StoreError:
                     continue
                 except Exception:
-                    log.exception("looking at streams failed")
+                    log.exception("polling streams failed")
                 await asyncio.sleep(1 / _LOOKS_PER_S)
             await asyncio.sleep(_LOOK_EVERY_S)
 
