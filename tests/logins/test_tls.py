@@ -94,7 +94,7 @@ def test_a_certificate_is_renewed_without_a_restart_and_a_bad_one_is_not_taken(t
         # Only the key: for a moment the two do not fit, and with a broken certificate nothing does.
         old = secured.certificate.read_bytes()
         secured.key.write_bytes(new_key.read_bytes())
-        wait_until(lambda: "was not renewed; the old one stays in force" in secured.process.log, "it was not said")
+        wait_until(lambda: "could not be reloaded; the old one stays in use" in secured.process.log, "it was not said")
         assert served_certificate(secured) == first
         secured.certificate.write_bytes(new_certificate.read_bytes())
         wait_until(lambda: served_certificate(secured) != first, "it was not renewed")
