@@ -39,6 +39,7 @@ PARTS = {
     "spread": Part("the CPU that several nodes and several servers cost beside one of each", in_quick=False),
     "takeover": Part("the pause of partitions whose node is stopped or killed", in_quick=False),
     "archive": Part("topics into Delta tables, against Spark's own Kafka connector", in_quick=False),
+    "security": Part("TLS beside Kafka's, the check of rights, and the event loop while many log in"),
     "compaction": Part("a compacted topic: time, memory, and its effect on producers"),
     "cold": Part("records from the lake against records from Redis, and their effect on other clients"),
 }

@@ -15,6 +15,7 @@ SPARK_KAFKA = "Spark's Kafka connector"
 FROM_REDIS = "from Redis"
 ALONE = "without cold consumers"
 LIMIT = "the limit"
+NO_AUTHORIZER = "without an authorizer"
 COMPACTED, NOT_COMPACTED = "compacted", "not compacted"
 
 
@@ -99,6 +100,9 @@ TARGETS = (
     Target("archive", "archive 100 B JSON-like records to a Delta table", SPARK_KAFKA, "at least", 1.5),
     Target("cold", "consume records that are only in the lake", FROM_REDIS, "at least", 0.3),
     Target("first cold byte", "first cold records with 10,000 files, under 300 ms", LIMIT, "at most", 1.0),
+    Target("tls", "produce and consume over TLS", KAFKA, "at least", 1.0),
+    Target("rights", "the check of rights: broker CPU per small request", NO_AUTHORIZER, "at most", 1.03),
+    Target("logins", "100 PLAIN logins at once: no turn of the event loop over 5 ms", LIMIT, "at most", 1.0),
     Target("beside compaction", "p99 of produces next to compaction", NOT_COMPACTED, "at most", 1.5),
     Target(
         "beside cold",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 
-_BURST = 50
-"""Handshakes that may come at once."""
+_BURST = 2
+"""Handshakes that may come at once: each is about a millisecond in which nobody else is served."""
 
 
 class HandshakeTurns:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from headrace.cli.cluster_option import read_client_config
-from headrace.client.properties import PropertyError, parse_security
 from headrace.organisations import DEFAULT_ORGANISATION
-from headrace.security.names import ORGANISATION, parse_login_name
+from headrace.security.names import ORGANISATION
 
 Result = TypeVar("Result")
 
@@ -42,6 +39,7 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
         *args: object, place: str, storage: tuple[str, ...], organisation: str | None, **given: object
     ) -> Result:
         with sentences():
+            from headrace.cli.lake.organisation import login_organisation
             from headrace.lake.storage.place import place_of
             from headrace.lake.table.folders import folder_of_organisation
 
@@ -52,20 +50,6 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
             return command(*args, root=root, **given)
 
     return with_place
-
-
-def login_organisation(client_config: object, settings: object) -> str:
-    """The organisation that a login name begins with. One by certificate or token does not say it: `--org` does."""
-    properties = read_client_config(client_config) if isinstance(client_config, Path) else {}
-    for setting in settings if isinstance(settings, tuple) else ():
-        name, _, value = str(setting).partition("=")
-        properties[name.removeprefix("kafka.")] = value
-    with contextlib.suppress(PropertyError):  # said when the cluster is asked
-        sasl = parse_security(properties).sasl
-        login = parse_login_name(sasl.username) if sasl is not None else None
-        if login is not None:
-            return login.organisation
-    return DEFAULT_ORGANISATION
 
 
 def _read_organisation(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:

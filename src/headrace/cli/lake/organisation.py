@@ -1,0 +1,28 @@
+"""Whose tables a command of the lake means: those of the organisation that it logs in to.
+
+Apart from the options because the broker reads some of those, and needs no client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from headrace.cli.cluster_option import read_client_config
+from headrace.client.properties import PropertyError, parse_security
+from headrace.organisations import DEFAULT_ORGANISATION
+from headrace.security.names import parse_login_name
+
+
+def login_organisation(client_config: object, settings: object) -> str:
+    """The organisation that a login name begins with. One by certificate or token does not say it: `--org` does."""
+    properties = read_client_config(client_config) if isinstance(client_config, Path) else {}
+    for setting in settings if isinstance(settings, tuple) else ():
+        name, _, value = str(setting).partition("=")
+        properties[name.removeprefix("kafka.")] = value
+    with contextlib.suppress(PropertyError):  # said when the cluster is asked
+        sasl = parse_security(properties).sasl
+        login = parse_login_name(sasl.username) if sasl is not None else None
+        if login is not None:
+            return login.organisation
+    return DEFAULT_ORGANISATION
