@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
@@ -74,8 +75,7 @@ async def longest_turn_ms(logins: int, folder: Path) -> float:
     try:
         for number in range(logins):
             verifier = new_verifier(SCRAM_SHA_256, _password(number), bytes(20))
-            user = User({SCRAM_SHA_256: verifier})
-            await store.users.update(LoginName("default", f"user-{number}"), lambda _, user=user: user)
+            await store.users.update(LoginName("default", f"user-{number}"), _always(User({SCRAM_SHA_256: verifier})))
         await server.start(
             socket.create_server(("127.0.0.1", port)), listeners=[parse_listener(f"in=SASL_SSL://127.0.0.1:{port}")]
         )
@@ -89,6 +89,10 @@ async def longest_turn_ms(logins: int, folder: Path) -> float:
         await server.stop()
         await store.close()
         redis.end()
+
+
+def _always(user: User) -> Callable[[User | None], User]:
+    return lambda _: user
 
 
 def _password(number: int) -> str:
