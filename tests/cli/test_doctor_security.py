@@ -16,8 +16,33 @@ from tests.logins.secured import SecuredBroker
 
 
 def found(client_config: Path | None = None, **flags: object) -> dict[str, tuple[Severity, str]]:
-    settings = load(None, {}, flags).settings
-    return {one.check: (one.level, f"{one.found} {one.advice}") for one in check_security(settings, client_config)}
+    loaded = load(None, {}, flags)
+    return {one.check: (one.level, f"{one.found} {one.advice}") for one in check_security(loaded, client_config)}
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ({"listen": ("a=PLAINTEXT://10.0.0.5:1",), "allow_plaintext": True}, Severity.WARN),
+        ({"listen": ("a=PLAINTEXT://10.0.0.5:1",), "allow_plaintext": True, "authorizer": "on"}, Severity.OK),
+        ({"listen": ("a=SASL_PLAINTEXT://127.0.0.1:1",)}, Severity.OK),
+        ({"listen": ("a=SASL_PLAINTEXT://127.0.0.1:1",), "authorizer": "off"}, Severity.WARN),
+        ({"listen": ("a=SASL_PLAINTEXT://127.0.0.1:1",), "allow_everyone_if_no_acl_found": True}, Severity.WARN),
+    ],
+)
+def test_what_nobody_needs_a_right_for_is_told(tmp_path: Path, flags: dict[str, Any], level: Severity) -> None:
+    assert found(**flags, data_dir=tmp_path)["rights"][0] is level
+
+
+def test_a_config_file_with_a_password_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text('redis = "redis://:secret@127.0.0.1:6379/0"')
+    for mode, level in ((0o644, Severity.WARN), (0o600, Severity.OK)):
+        file.chmod(mode)
+        said = {one.check: one.level for one in check_security(load(file, {}, {}), None)}
+        assert said["config file"] is level
+    file.write_text('redis = "redis://127.0.0.1:6379/0"')
+    assert "config file" not in {one.check for one in check_security(load(file, {}, {}), None)}
 
 
 @pytest.mark.parametrize(

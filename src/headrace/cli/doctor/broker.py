@@ -10,10 +10,11 @@ from secrets import token_hex
 from headrace.cli.cluster_option import sentence
 from headrace.cli.doctor.findings import CheckResult, fail, ok, warn
 from headrace.client import Admin, BrokerUnreachable, Cluster, Producer, Reader, UnsupportedApi
+from headrace.client.acls import AclAdmin, AclQuery
 from headrace.client.admin import BROKER
 from headrace.client.properties import ClientSecurity, PropertyError
 from headrace.wire.apis import APIS
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.special_times import EARLIEST
 
 _START = "start one with `make run`, or name another with --bootstrap"
@@ -33,6 +34,7 @@ def check_broker(bootstrap: str, timeout_s: float, *, probe: bool, security: Cli
         ("broker", _reachable),
         ("broker addresses", _addresses),
         ("broker APIs", _apis),
+        ("ACLs", _acls),
     ]
     if probe:
         steps.append(("round trip", _round_trip))
@@ -81,6 +83,22 @@ def _apis(cluster: Cluster) -> CheckResult:
     if missing:
         return warn("broker APIs", f"{found}, without {', '.join(missing)}", "some commands will not work with it")
     return ok("broker APIs", found)
+
+
+def _acls(cluster: Cluster) -> CheckResult:
+    try:
+        number = len(AclAdmin(cluster).find(AclQuery()))
+    except UnsupportedApi:
+        return ok("ACLs", "the broker has none to ask for")
+    except KafkaError as error:
+        if error.code is ErrorCode.SECURITY_DISABLED:
+            return ok("ACLs", "not asked for: whoever gets in may do everything")
+        if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return ok("ACLs", "asked for; this login may not look at them")
+        raise
+    if not number:
+        return warn("ACLs", "there are none: only super users may do anything", "add some with `headrace acls add`")
+    return ok("ACLs", f"{number:,} rules")
 
 
 def _round_trip(cluster: Cluster) -> CheckResult:

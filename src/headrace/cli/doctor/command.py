@@ -69,6 +69,7 @@ _COLOURS = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "red"}
     "redis",
     "key_prefix",
     "connections_max",
+    others_too=True,
 )
 def doctor(
     loaded: Loaded, bootstrap: str | None, client_config: Path | None, probe: bool, timeout_s: float, as_json: bool
@@ -87,7 +88,7 @@ def doctor(
       headrace doctor --json | jq '.[] | select(.level != "ok")'
     """
     settings = loaded.settings
-    findings = _check_machine(settings) + check_security(settings, client_config)
+    findings = _check_machine(settings) + check_security(loaded, client_config)
     first, *_ = listeners = listeners_of(settings)
     ports = [
         check_port(one.host, port, tls=one.is_tls, certificate=one.client_auth == "required")

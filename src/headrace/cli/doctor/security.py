@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from cryptography import x509
 from headrace.broker.network.tls import BadCertificate, Certificates
 from headrace.cli.doctor.findings import CheckResult, fail, ok, warn
 from headrace.cli.serve.tls import check_listeners
-from headrace.cli.settings.layers import listeners_of
+from headrace.cli.settings.layers import Loaded, listeners_of, without_password, without_secrets
 from headrace.cli.settings.table import Settings
 from headrace.security.listeners import Listener, show_address
 from headrace.security.mechanisms.plain import PLAIN
@@ -22,18 +23,23 @@ from headrace.store.embedded.socket import is_private
 _SOON = timedelta(days=14)
 
 
-def check_security(settings: Settings, client_config: Path | None) -> list[CheckResult]:
+def check_security(loaded: Loaded, client_config: Path | None) -> list[CheckResult]:
     """All that can be seen from the settings and the files that they name."""
+    settings = loaded.settings
     listeners = listeners_of(settings)
     if trouble := check_listeners(settings):
         return [fail("listeners", trouble, "`headrace serve` would say the same")]
     findings = [_check_listener(listener) for listener in listeners]
+    if any(not listener.is_loopback or listener.authenticates for listener in listeners):
+        findings.append(_check_rights(settings, listeners))
     if any(listener.is_tls for listener in listeners):
         findings.append(_check_certificate(settings))
     secrets = {
         "TLS key": settings.tls_key or settings.tls_cert,
         "administrator's password": settings.admin_password_file,
+        "metrics token": settings.metrics_token_file,
         "client config": "" if client_config is None else str(client_config),
+        "config file": _config_with_secrets(loaded),
     }
     findings += [_check_file(name, Path(path)) for name, path in secrets.items() if path]
     if not settings.redis:
@@ -51,6 +57,27 @@ def _check_listener(listener: Listener) -> CheckResult:
     if not listener.is_loopback and not listener.authenticates:
         return warn(name, f"{found} asks nobody who they are", "use SASL_SSL, or client-auth=required")
     return ok(name, found)
+
+
+def _check_rights(settings: Settings, listeners: Sequence[Listener]) -> CheckResult:
+    is_on = settings.authorizer == "on" or any(listener.authenticates for listener in listeners)
+    if settings.authorizer == "off" or not is_on:
+        return warn("rights", "no ACLs are asked for: whoever gets in may do everything", "say --authorizer on")
+    if settings.allow_everyone_if_no_acl_found:
+        advice = "leave out --allow-everyone-if-no-acl-found"
+        return warn("rights", "what no ACL is about is everybody's", advice)
+    return ok("rights", "nobody may do what no ACL allows")
+
+
+def _config_with_secrets(loaded: Loaded) -> str:
+    """The TOML file, if a password or key is written in it."""
+    settings = loaded.settings
+    shown = {"redis": without_password(settings.redis), "lake_storage": without_secrets(settings.lake_storage)}
+    for name, value in shown.items():
+        source = loaded.sources.get(name, "").removeprefix("file ")
+        if value != getattr(settings, name) and os.path.isfile(source):
+            return source
+    return ""
 
 
 def _check_certificate(settings: Settings) -> CheckResult:

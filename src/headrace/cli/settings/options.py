@@ -17,17 +17,22 @@ from headrace.cli.settings.table import SETTINGS
 Result = TypeVar("Result")
 
 
-def setting_options(*names: str, hidden: bool = False) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def setting_options(
+    *names: str, hidden: bool = False, others_too: bool = False
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Give a command `--config` and the flags of these settings (without names: of all), `hidden` from its help or not.
+
+    With `others_too` it takes those of all other settings as well, and its help does not show them.
 
     The command is called with `loaded`, the settings in force; a bad setting ends it with its sentence.
     """
     chosen = [SETTINGS[name] for name in names] if names else list(SETTINGS.values())
+    others = [setting for setting in SETTINGS.values() if others_too and setting not in chosen]
 
     def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
         @functools.wraps(command)
         def with_settings(*args: Any, config: Path | None, **given: Any) -> Result:
-            flags = {setting.name: given.pop(setting.name) for setting in chosen}
+            flags = {setting.name: given.pop(setting.name) for setting in (*chosen, *others)}
             flags = {name: None if value == () else value for name, value in flags.items()}
             try:
                 loaded = load(config, os.environ, flags)
@@ -38,6 +43,8 @@ def setting_options(*names: str, hidden: bool = False) -> Callable[[Callable[...
         decorated: Callable[..., Result] = with_settings
         for setting in reversed(chosen):
             decorated = _option(setting, hidden)(decorated)
+        for setting in others:
+            decorated = _option(setting, True)(decorated)
         return click.option(
             "--config",
             type=click.Path(path_type=Path, dir_okay=False),
