@@ -1,8 +1,8 @@
-"""Patience at the start: a store that is slow for a moment does not keep a node from starting.
+"""Retries at start-up: a store that is slow for a moment does not keep a node from starting.
 
-Later a command that fails is tried again by whoever needs it. At the start there is nobody yet, and a process that ends
-because a busy machine took a moment to answer helps no one. So each step of the start can be done twice, and is done
-again while the store comes back soon.
+Later, whoever sent a failed command retries it. At start-up there is nobody to do so, and a node that exits because a
+busy machine was slow helps no one. So every start-up step can be repeated, and is repeated while the store is expected
+back soon.
 """
 
 from __future__ import annotations

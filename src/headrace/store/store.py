@@ -1,8 +1,8 @@
-"""The store as the broker sees it: organisations with their topics, nodes, and the upkeep that goes on behind them.
+"""The store as the broker sees it: organisations with their topics, nodes, and background upkeep.
 
 It holds two connections to each server: one for appends and small commands, one for large replies, so that an
-acknowledgement never waits behind a megabyte of somebody's Fetch; more to listen on, once there is something to listen
-to. Nothing here is the truth; all of it can be read again from Redis.
+acknowledgement never waits behind a megabyte of somebody's Fetch; and further ones for subscriptions when needed.
+Everything here is a cache of Redis.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Leader epochs rise before clients are shown them, not when the first one asks for a partition.
+"""Raises leader epochs before clients see them, not when the first client asks for a partition.
 
-A log that may have lost its end together with its broker gets a new leader epoch once its next leader takes it up
-(`partition/origin.py`). Left to the first Fetch or ListOffsets, that would fence the very client that asks: Metadata
-told it the epoch from before. So whenever another server run answers, a node searches the metas of all partitions for
-those that were taken up on an earlier run and not left in good order. It opens the suspects that it leads, and follows
-what the other leaders do about theirs, which become its own should those nodes not come back.
+A log that may have lost its end together with its broker gets a new leader epoch when its next leader opens it
+(`partition/origin.py`). If that waited for the first Fetch or ListOffsets, the very client that asks would be fenced,
+because Metadata told it the old epoch. So whenever a new server run answers, a node searches the metas of all
+partitions for those opened on an earlier run and not closed cleanly. It opens the suspects that it leads, and watches
+those of other leaders, which become its own if those nodes do not come back.
 
-Under the server run that answers now nothing becomes suspect any more: once no suspect is left, the run is noted in the
-cluster's hash, and a node that starts after that has nothing to search.
+No new suspects appear during a server run: once none is left, the run is recorded in the cluster's hash, and nodes that
+start later have nothing to search.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Looking inside batches without holding up the event loop.
+"""Inspects batches without blocking the event loop.
 
-A batch of 4 KB can stand for 100 MiB of records. Whoever has to decompress one does it through here. What is small is
-done on the loop: a thread costs 30 us, and 2 ms when the loop is busy. The rest goes to a thread, whose codecs release
-the GIL, two batches at most at any time, which bounds the memory. Records are gone over on the loop too, in portions of
-about a millisecond. All that is done on the loop shares two milliseconds of each of its turns. Who waits, for a thread
-or for the next turn, is served in order, and a request that may need many batches (`one_at_a_time`) has one place in
-the line.
+A batch of 4 KB can expand to 100 MiB of records, so all decompression goes through here. Small batches are done on the
+loop: a thread costs 30 us, and 2 ms when the loop is busy. The rest goes to threads, whose codecs release the GIL, at
+most two batches at a time, which bounds the memory. Records are scanned on the loop in steps of about a millisecond.
+All of this shares two milliseconds of each loop iteration. Waiters are served in order, and a request that may need
+many batches (`one_at_a_time`) has one place in the queue.
 """
 
 from __future__ import annotations

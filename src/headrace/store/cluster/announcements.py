@@ -1,14 +1,13 @@
-"""Telling other nodes of an append, so that their long polls wake at once, and of a node that comes or goes.
+"""Announces appends to other nodes so that their long polls wake at once, and nodes that join or leave.
 
-A partition has one leader, and its long polls wait there. But while nodes come and go two may both believe that they
-lead it, and a record that came in through one has to reach the consumers at the other. So for a lease after nodes came
-or went, and by a node that does not lead the partition, appends are announced on a channel; whoever hears of a
-partition that it knows looks at the store again. At other times they are not: a PUBLISH nearly doubles the cost of a
-small append. A node says there too that it came, goes, or found another one dead. A lost announcement costs a wait,
-never a record.
+A partition's long polls wait at its leader. While nodes come and go, two nodes may both believe that they lead it, and
+a record appended through one has to reach consumers at the other. So appends are announced on a channel for one lease
+after nodes came or went, and always by a node that does not lead the partition; a node that hears of a partition it has
+open reads the store again. At other times nothing is announced: a PUBLISH nearly doubles the cost of a small append. A
+lost announcement costs a delay, never a record.
 
-The channel is a plain one. In a cluster every server hears of every message, which a few can bear, and whoever listens
-may do so at any server: a sharded channel would end with each move of its slot, and needs Redis 7.
+It is a plain channel. In a cluster every server forwards every message, which is fine for a few, and a node may
+subscribe at any server. A sharded channel would end whenever its slot moves, and needs Redis 7.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The topics: what exists, with which id, partitions and configs.
+"""The topic catalogue: names, ids, partitions and configs.
 
-One hash in Redis holds a record per topic, and every node keeps a copy of it (`shared_hash.py`). A topic enters the
-catalogue only after its partitions were made, and leaves it before they are removed; what a crash leaves half removed
-is listed under `deleted` and swept at the next start.
+One hash in Redis holds a record per topic, and every node caches it (`shared_hash.py`). A topic enters the catalogue
+only after its partitions exist, and leaves it before they are removed; deletions interrupted by a crash are listed
+under `deleted` and finished at the next start.
 """
 
 from __future__ import annotations

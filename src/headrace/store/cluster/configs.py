@@ -1,7 +1,7 @@
-"""Configs that were set while brokers run: of one broker, of all brokers, of a group.
+"""Configs set at run time: of one broker, of all brokers, of a group.
 
-They are few and every node has to follow them, so each keeps a copy of all (`shared_hash.py`). What may be set, and
-what it means, is the broker's matter.
+They are few and every node needs them, so each node caches all of them (`shared_hash.py`). Which configs exist and what
+they mean is up to the broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Names that are made once and never again: topics, the cluster, producers.
+"""Unique ids of topics, the cluster and producers.
 
-A topic has one identity of 128 bits in two spellings: `top_` and a ULID, which sorts by time and reads well, and the
-base64 of the same bits, which is how Kafka's tools show a topic id. Producer ids come from the clock and chance, not
-from a counter: a store that lost its last second must not hand one out twice.
+A topic has one 128-bit id in two spellings: `top_` and a ULID, which sorts by time and reads well, and the base64 of
+the same bits, as Kafka's tools show it. Producer ids are made from the clock and random bits, not from a counter: a
+store that lost its last second must not hand one out twice.
 """
 
 from __future__ import annotations

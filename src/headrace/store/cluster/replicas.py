@@ -1,8 +1,8 @@
-"""How many replicas the servers of a store are meant to have: up to there min.insync.replicas counts.
+"""How many replicas each server of the store should have: the cap for min.insync.replicas.
 
-Tools create topics with min.insync.replicas=2 beside three copies, and nodes are no copies: on a store without replicas
-such a topic would refuse everything. But a store whose replica just died looks the same, and there refusing is right.
-So the store remembers the most replicas that any of its servers was seen with, unless a setting says the number
+Tools habitually create topics with min.insync.replicas=2, and nodes are not copies: on a store without replicas such a
+topic would refuse every produce. But a store whose replica just died looks the same, and there refusing is right. So
+the store remembers the highest number of replicas seen on any of its servers, unless a setting overrides it
 (docs/decisions/030).
 """
 

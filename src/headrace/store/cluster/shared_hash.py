@@ -1,12 +1,13 @@
-"""A hash in Redis of which every node keeps a copy: the topics, and the configs that change while brokers run.
+"""A hash in Redis that every node caches: topics, run-time configs, users, ACLs.
 
-A version rises with each change. Seeing that nothing changed costs one HGET, a change of one's own what it writes, and
-following other nodes what they changed: nothing of it grows with what is there.
+A version rises with each change. Checking for changes costs one HGET; a change costs its own write, and following other
+nodes costs reading what they changed. None of this grows with the size of the hash.
 
-The version tells the age of a copy, also after a flush, since the first one is taken from the clock. So if another
-server than before has an older hash than ours, the store went back in time, and it gets ours.
+The version shows the age of a cache even after a flush, since the first version is taken from the clock. So if a new
+server has an older hash than ours, the store went back in time, and ours is written back.
 
-Replies come in the order in which Redis did things, and each is taken in as it comes, so a copy never goes back.
+Replies arrive in the order in which Redis executed the commands and are applied in that order, so a cache never goes
+back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The Lua of a hash that all nodes share: each change raises its version and leaves a note of the field it touched.
+"""Lua scripts for shared hashes: each change raises the version and records the field it touched.
 
-The notes are a ring of the last changes in a hash beside it, so that a node which is a few changes behind reads those
-fields and not all of them. A note carries its version: where it is not the one that is looked for (too long ago, or the
-change of a broker that leaves no notes), everything is read.
+The last changes are kept as a ring in a second hash, so that a node a few changes behind rereads only those fields.
+Each record carries its version: if it is not the expected one (too old, or a change by a broker that records nothing),
+everything is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What stands between the store and a cold log: a bound on every wait, and what a broker without a lake says.
+"""Between the store and a cold log: a timeout on every call, and the answers of a broker without a lake.
 
-A table may be slow, or on the other side of a network that is cut. Whoever waits for it gets `ColdAway` in time, and
-what goes wrong in a reader in a way that nobody foresaw is `ColdAway` too, and logged: consumers try again.
+A table may be slow or unreachable. Callers get `ColdAway` in time; unexpected failures of a reader become `ColdAway`
+too and are logged, so that consumers retry.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Cold records for fetches, read in the background: nobody who wants hot records waits for them.
+"""Cold records for fetches, read in the background so that hot reads never wait for them.
 
-A fetch opens a reading and takes what it brought when that is there, this fetch or a later one. How many are under way
-and how many bytes wait to be taken is bounded, and what nobody comes for is dropped. After a failure a partition's
-reader is told once, and the next try is a moment later: a consumer that asks again at once must not keep two processes
-busy with a table that is away.
+A fetch opens a reading; this fetch or a later one takes the records once they have arrived. The number of reads in
+flight and of bytes waiting is bounded, and records that nobody fetches are dropped. After a failure the partition's
+reader gets one error, and the next attempt comes a moment later: a consumer that retries at once must not keep two
+processes busy with an unavailable table.
 """
 
 from __future__ import annotations

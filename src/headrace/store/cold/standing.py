@@ -1,4 +1,4 @@
-"""How far a topic's records left Redis, as the leaders of its partitions noted it: any node can tell."""
+"""How far a topic's records have left Redis, as recorded by its partitions' leaders; any node can read it."""
 
 from __future__ import annotations
 

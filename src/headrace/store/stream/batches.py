@@ -1,7 +1,7 @@
-"""Entries of a stream as record batches for consumers. Pure; what is done once per record when reading is done here.
+"""Builds record batches for consumers from entries of a stream. Pure; the per-record cost of reading is here.
 
-In a topic of LogAppendTime a batch has one time, that of its entries' ids, so it ends with their millisecond: clients
-then see both the right type and each record's own time. In one of CreateTime each record carries its own.
+With LogAppendTime a batch has one timestamp, that of its entries' ids, so it covers one millisecond: clients then see
+both the right type and each record's own time. With CreateTime each record carries its own.
 """
 
 from __future__ import annotations

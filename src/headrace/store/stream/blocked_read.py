@@ -1,8 +1,8 @@
-"""One XREAD that blocks until somebody appends to one of its streams.
+"""One XREAD that blocks until one of its streams is appended to.
 
-It has a connection of its own. A stream that is not among those being read is added by unblocking it
-(CLIENT UNBLOCK); one that nobody waits for any more leaves when it is read again. A call is never blocked for
-long, so that a connection that died in silence is noticed. If the streams' slot moves, the connection follows it.
+It has its own connection. A new stream is added by unblocking it (CLIENT UNBLOCK); a stream without waiters is dropped
+at the next call. No call blocks for long, so that a silently dead connection is noticed. If the streams' slot moves,
+the connection follows.
 """
 
 from __future__ import annotations

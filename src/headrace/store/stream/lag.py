@@ -1,8 +1,8 @@
-"""How many records lie from an offset on in a stream, whose offsets are made of times and say nothing about it.
+"""How many records follow an offset in a stream, where offsets are times and do not count records.
 
-It is exact, or it is not said. What lies near either end is counted entry by entry; between them the index has counted,
-which holds as long as nothing was removed from the middle: compaction and XDEL do that, and only the stream's length
-tells. Redis's own counters (`entries-added`, `lag`) know no more, and Redis before version 7 has none.
+The number is exact or unknown. Entries near either end are counted one by one; in between the index has counts, which
+hold unless compaction or XDEL removed entries, as the stream's length shows. Redis's own counters (`entries-added`,
+`lag`) know no more, and Redis before version 7 has none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Finding out what is in a stream: what came since the last look is read and gets its offsets.
+"""Reads the entries appended to a stream since the last read, and assigns their offsets.
 
-Exceptions to the mapping of ids are stored before anything that needs them is given out.
+Exceptions to the mapping of ids are stored before any offset that depends on them is returned.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""One partition in format `stream`: one entry per record, shared with Redis code.
+"""One partition in the format `stream`: one entry per record, shared with Redis code.
 
-Redis code may append at any time, so nothing about the end is answered from memory: each answer begins with a look at
-what came since the last one, which is one round trip. What was looked at has its offset (`stream/ids.py`), is counted
-in the index, and is kept in the tail for readers; nothing behind it is given out. Long polls are woken by a blocked
-XREAD (`stream/watch.py`).
+Redis code may append at any time, so nothing about the end is answered from memory: each response begins by reading new
+entries, in one round trip. Entries that were read have offsets (`stream/ids.py`), are counted in the index and kept in
+the tail cache; nothing beyond them is returned. Long polls are woken by a blocked XREAD (`stream/watch.py`).
 
-The log start lies right behind the last entry that was removed: a consumer whose position is there has missed nothing,
-although the first entry that is left may be much later. Entries that Redis code trims by itself leave a hole, and a
-reader inside it gets the next entry.
+The log start is right after the last removed entry: a consumer at that position has missed nothing, although the first
+remaining entry may be much later. Entries that Redis code trims leave a hole, and a reader inside it gets the next
+entry.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Making good what the store lost of a stream. `log/recovery.py` is the same for format `log`.
+"""Restores what the store lost of a stream. `log/recovery.py` does the same for the format `log`.
 
-If the server is another one than before, the store may have gone back in time: batches that the broker acknowledged and
-that are missing are appended again from the tail cache under their own ids, as long as nothing was appended behind
-their place since. What cannot be restored leaves a gap (`losses.py`).
+If another server answers, the store may have gone back in time. Acknowledged batches that are missing are appended
+again from the tail cache under their own ids, as long as nothing was appended after their place since. What cannot be
+restored leaves a gap (`losses.py`).
 
-A batch is restored as it was appended, in one write with its producer's state, which follows from what the store has.
-What was read of the stream is restored as well, whoever wrote it: an append whose answer was lost, another node, Redis
-code with a record's fields. Its producers get their states after it, unless the store has newer ones.
+A batch is restored as it was appended, in one write with its producer's state, derived from what the store has. Entries
+read from the stream are restored as well, whoever wrote them: an append with a lost reply, another node, Redis code
+with a record's fields. Their producers' states are written after them, unless the store has newer ones.
 
-Nothing else is known here of producers that the store could have to learn: it may have gone on without us, by an append
-whose answer was lost, or at another node. So what was remembered of them is dropped and read again.
+Everything else known about producers is dropped and read again: the store may have moved on without us, by an append
+with a lost reply or through another node.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Giving back the memory of removed entries: the stream is copied as it is and the copy put in its place.
+"""Frees the memory of removed entries: copies the stream and replaces it with the copy.
 
-Redis keeps about 100 entries in one block and frees the block when all of them are gone, so that a stream of which 3%
-are left may take 70% of what it took. A copy has full blocks. It is made beside the stream in small steps, entry by
-entry with the same ids, while everybody goes on reading and writing; one short script then moves over what came
-meanwhile, the groups with their consumers, positions and pending entries, and the counters, and renames the copy. To
-clients, also those that are blocked in XREAD or XREADGROUP, nothing has happened. What cannot be carried over is how
-long ago each consumer was last seen: XINFO CONSUMERS counts its idle time anew.
+Redis keeps about 100 entries in a block and frees it only when all of them are gone, so a stream with 3% of its entries
+left may take 70% of its former memory. A copy has full blocks. It is made in small steps with the same ids, while
+others read and write. One short script then moves recent entries, the groups with their consumers, positions and
+pending entries, and the counters, and renames the copy. Clients notice nothing, even those blocked in XREAD or
+XREADGROUP. Only the consumers' idle times in XINFO CONSUMERS restart.
 
-Entries are only added behind the last one, so a length that is not what it should be means that somebody removed some:
-then the copy is thrown away. A copy that was left behind, because its maker was killed, expires.
+Entries are only ever added at the end, so an unexpected length means that somebody removed some: then the copy is
+discarded. A copy left behind by a killed process expires.
 """
 
 from __future__ import annotations

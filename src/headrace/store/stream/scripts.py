@@ -1,7 +1,7 @@
-"""The scripts of format `stream`: a produced batch's entries and its producers' state are one atomic write.
+"""Lua scripts for the format `stream`: entries and producer state of a batch are one atomic write.
 
-Entries of Redis code may come between any two commands of ours, so what depends on the last entry is decided here, on
-the server, by its clock. As ids rise, the first XADD decides: if it goes in, all do.
+Redis code may append between any two of our commands, so everything that depends on the last entry is decided on the
+server, by its clock. Since ids rise, the first XADD decides: if it succeeds, all do.
 """
 
 from headrace.store.redis.lua import BELOW

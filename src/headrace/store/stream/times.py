@@ -1,7 +1,7 @@
-"""The times of format `stream`: of entries, for the index, and look-ups by time.
+"""Timestamps in the format `stream`: of entries, for the index, and lookups by time.
 
-With LogAppendTime a record's time is its id's, and look-ups read it off the ids. With CreateTime it is the record's
-own, found by the index; one without a time is as old as its id says.
+With LogAppendTime a record's timestamp is that of its id, so lookups need only the ids. With CreateTime it is the
+record's own, found through the index; a record without a timestamp has the age of its id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The tokens of cached batches of a stream: what they can be used for. Apart, as partition and recovery both know them.
+"""Tokens of a stream's cached batches, which say how a batch can be restored. Used by partition and recovery.
 
-A batch of this node's own has the id of its first entry. Without a token a batch cannot be restored: it has entries of
-Redis code whose fields or ids do not follow from their records.
+A batch written by this node has the id of its first entry. Without a token a batch cannot be restored: it contains
+entries of Redis code whose fields or ids do not follow from their records.
 """
 
 READ = b"+"

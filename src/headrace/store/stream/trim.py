@@ -1,9 +1,9 @@
-"""Removing old records of format `stream`: exact, entry by entry.
+"""Removes old records in the format `stream`, exactly, entry by entry.
 
-The log start is written before anything is removed, so a crash leaves too much, never an error that should be. It lies
-right behind the last entry removed. With LogAppendTime what is too old is told by the ids themselves; otherwise, and by
-size, by the index. How large a compacted stream is does not follow from what was written to it: there entries are added
-up from the newest one back, which is done again only after a tenth of what is kept was written.
+The log start is stored before anything is removed, so a crash leaves too many entries, never a wrong error. It is right
+after the last removed entry. With LogAppendTime the ids tell which records are too old; otherwise, and for retention by
+size, the index does. The size of a compacted stream does not follow from what was written to it: there entries are
+added up from the newest backwards, and again only after a tenth of the retained size has been written.
 """
 
 from __future__ import annotations

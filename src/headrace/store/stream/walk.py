@@ -1,7 +1,7 @@
-"""Reading a stream from one end to the other beside everybody else: in small portions, with rests in between.
+"""Reads a whole stream in small steps with pauses in between.
 
-A portion is bounded in entries and, as far as those before it tell, in bytes: neither Redis nor the event loop is held
-up by more than one of them.
+A step is bounded in entries and, judging by the steps before, in bytes: neither Redis nor the event loop is blocked for
+longer than one step.
 """
 
 from __future__ import annotations

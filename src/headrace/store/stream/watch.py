@@ -1,7 +1,7 @@
-"""Waking long polls when Redis code appends: a blocked XREAD over the streams that are being waited for.
+"""Wakes long polls when Redis code appends: a blocked XREAD over the streams with waiting consumers.
 
-A server alone takes one for all streams. A cluster takes none across slots, not even of one server: there the first
-slots that are waited for get one each, and streams beyond those are looked at now and then, the more the less often.
+On a single server one XREAD covers all streams. A cluster allows none across slots, not even on one server: there the
+first slots with waiters get one each, and streams beyond those are polled, less often the more there are.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Appending to a partition of format `stream`: one script call, all of its batches or nothing.
+"""Appends to a partition in the format `stream`: one script call, all of its batches or none.
 
-The server chooses the ids while it appends, behind whatever Redis code wrote meanwhile, as long as no exception to the
-mapping of ids lies between; otherwise it refuses, and what came is read first. A call carries the writer's name and a
-number that rises, which stay in the partition's meta with the ids that the batches got: an append whose outcome is
-unknown is found by them, and a copy that arrives late finds its own number or a later one, and does nothing. So a call
-is only ever sent again as it was: its batches go back to the queue only where a producer's state changed, for then no
-copy of it can go in any more.
+The server chooses the ids while it appends, after anything Redis code wrote meanwhile, unless an exception to the
+mapping of ids lies in between; then it refuses, and the new entries are read first. A call carries the writer's name
+and a rising number, which are stored in the partition's meta with the ids of the batches. An append with unknown
+outcome is found by them, and a late copy finds its own number or a later one and does nothing. So a call is only ever
+resent unchanged: batches return to the queue only after a producer's state has changed, because then no copy of the
+call can succeed any more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The configs of topics: every one there is, the values it takes, and what they come to. Pure.
+"""Topic configs: all of them, their valid values, and the policy that results. Pure.
 
-They are the store's because the catalogue keeps them and a log is read by them; the broker adds where a default comes
-from, checks changes, and shows them.
+They belong to the store because the catalogue keeps them and logs are read by them; the broker adds where a default
+comes from, checks changes, and shows them.
 """

@@ -1,7 +1,7 @@
-"""What a config is: its type, its default and the values that it takes, checked and refused in Kafka's words.
+"""A config's type, default and valid values, checked and refused with Kafka's messages.
 
-The types have the numbers that DescribeConfigs sends. A checked value comes back in the one form in which
-it is stored and shown, so that ` 100 ` and `100` are the same everywhere.
+The types have the numbers that DescribeConfigs sends. A checked value is returned in the one form in which it is stored
+and shown, so that ` 100 ` and `100` are the same everywhere.
 """
 
 from __future__ import annotations

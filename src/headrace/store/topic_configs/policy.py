@@ -1,7 +1,7 @@
-"""What a topic's configs come to: one policy, by which the store keeps a topic's log and the broker answers for it.
+"""The policy that results from a topic's configs; store and broker both act on it.
 
-Stored configs may come from another version of the broker: what this one does not know or cannot read is kept, shown
-nowhere and acted on as if it were not set. What a client sets is checked before it is stored.
+Stored configs may come from another version of the broker: unknown or unreadable ones are kept, hidden, and treated as
+not set. What a client sets is checked before it is stored.
 """
 
 from __future__ import annotations

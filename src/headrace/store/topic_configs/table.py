@@ -1,7 +1,7 @@
 """Every topic config: Kafka's, and a few of our own.
 
-Tools that create topics set configs without asking, so each config of Kafka 4 is accepted with the values that Kafka
-takes. Which of them do something here is a column of this table; docs/topic-configs.md is made from it by `make docs`.
+Tools that create topics set configs unasked, so each config of Kafka 4 is accepted with the values that Kafka accepts.
+A column of this table says which have an effect here; docs/topic-configs.md is generated from it by `make docs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A broker as clients reach it: by one endpoint for each of its listeners, and the record of that in Redis.
+"""A broker's endpoints, one per listener, and their record in Redis.
 
-A client is told the addresses of the listener that it came in by. The record also has the first endpoint as `host` and
-`port`, which is all that versions before listeners wrote, and what they left is still read.
+Clients are told the addresses of the listener they are connected to. The record also has the first endpoint as `host`
+and `port`, the form written before listeners existed, which is still read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Which of the live nodes leads a partition or owns a group: the same answer on every node, from ids alone. Pure.
+"""Which live node leads a partition or owns a group: the same answer on every node, from ids alone. Pure.
 
-Rendezvous hashing: each thing falls into one of 16,384 buckets, and each bucket ranks all nodes by a hash. Whatever a
-node leads goes to the next ones in rank when it dies, and comes back with it; nothing else moves. By itself that is
-lopsided for a few partitions: so a topic's partitions are dealt in order, each to the first node in its rank that has
-not got its share of this topic yet, ceil(1.25 x mean). Other topics play no part: a new one moves nobody's leaders.
+Rendezvous hashing: each partition or group falls into one of 16,384 buckets, and each bucket ranks all nodes by a hash.
+When a node dies, its share goes to the next nodes in rank, and returns with it; nothing else moves. With few partitions
+that alone would be uneven, so a topic's partitions are assigned in order, each to its highest-ranked node that is still
+below its share of this topic, ceil(1.25 x mean). Other topics play no part: a new topic moves no leaders.
 
-Everything is computed when it is first asked for, in small pieces: the ranks of 8 buckets, a block of one topic's
-partitions. With 100 nodes a hash per partition and node would hold the event loop for 8 s at 100,000 partitions.
+Everything is computed lazily in small pieces: the ranks of 8 buckets, a block of one topic's partitions. With 100
+nodes, a hash per partition and node would block the event loop for 8 s at 100,000 partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scripts of leases: each looks at the holder's token first."""
+"""Lua scripts for leases: each checks the holder's token first."""
 
 LEASE_SOURCES = {
     # ARGV: token, time to live, node id, row, the token that may be replaced.

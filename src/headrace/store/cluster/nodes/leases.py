@@ -1,12 +1,12 @@
-"""The leases in the store, and the rows that say who holds them.
+"""Leases in the store, and the rows that describe their holders.
 
-A lease is a key with a time to live whose value is its holder's token; beside it a hash has a row per node. A row
-counts only together with a lease of the same token, so it does not matter which of the two was read first. Rows outlive
-their leases: a node that left in order has none, one that died does.
+A lease is a key with a time to live whose value is its holder's token; a hash has a row per node. A row is valid only
+together with a lease of the same token, so the order in which the two are read does not matter. Rows outlive leases: a
+node that shut down has no row, one that died still has one.
 
-Renewals have a connection of their own: no reply to anybody's Fetch stands before them, and a server that hangs is
-given up well within a lease. But not sooner than a busy machine answers: a connection that is given up costs several
-round trips to make again, so with a short lease giving up early would lose the lease that a slow answer keeps.
+Renewals have their own connection, so they never wait behind a reply to a Fetch, and a hanging server is given up well
+within a lease. But not too early: reconnecting takes several round trips, so with a short lease an early timeout on a
+busy machine would lose a lease that a slow reply would have kept.
 """
 
 from __future__ import annotations

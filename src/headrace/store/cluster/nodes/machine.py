@@ -1,4 +1,4 @@
-"""Which machine this is, as far as ports go: two brokers with the same name for it cannot both hold one port.
+"""Identifies the machine as far as ports go: two brokers with the same machine id cannot both hold one port.
 
 That is the running kernel and, on Linux, the network namespace: two containers on one kernel can both have port 9092.
 """

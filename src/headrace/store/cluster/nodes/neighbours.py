@@ -1,12 +1,12 @@
-"""Noticing that another node's process is dead, long before its lease runs out.
+"""Detects dead processes of other nodes, long before their leases expire.
 
-Each node keeps a connection open to the next three in the order of ids. It carries nothing: no request, no login. When
-a process dies the kernel closes its connections and refuses new ones. So a connection that broke is made again at once;
-if that is refused, the lease whose token was seen is taken away, in the store, and all nodes learn of it from there.
+Each node keeps an idle connection to the next three nodes in order of ids, without requests or a login. When a process
+dies, the kernel closes its connections and refuses new ones. So a broken connection is re-established at once; if that
+is refused, the lease with the token seen before is deleted, and all nodes learn of it from the store.
 
-Silence proves nothing. Nodes that are cut from each other but not from the store, and a process that hangs, keep their
-leases for as long as they renew them. An address that never could be reached from here proves nothing either, and a
-process that claims its lease again after it was deposed lives, whatever its port says: this node leaves it alone.
+A timeout proves nothing. Nodes that cannot reach each other but reach the store, and processes that hang, keep their
+leases for as long as they renew them. An address that could never be reached from here proves nothing either. A process
+that claims its lease again after being deposed is alive, whatever its port says, and is ignored from then on.
 """
 
 from __future__ import annotations

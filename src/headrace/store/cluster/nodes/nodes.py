@@ -1,18 +1,18 @@
-"""Which brokers are alive, and this one's lease among them.
+"""The live nodes, and this node's own lease.
 
-A node that restarts takes its own lease over at once: it has the port on the same machine, so the one that held it
-before is gone. Its row says whether it serves already; others name it to clients only then.
+A restarted node takes over its own lease at once: it has the port on the same machine, so the previous holder is gone.
+Its row says whether it serves yet; others list it to clients only then.
 
-The view of who lives is frozen while the store is away. After an outage longer than a lease, or if another server
-answers, all leases may be gone, and the first node back would take everything, without the records that are in the
-caches of the others and that the store may have lost: so whoever was alive before counts as alive for one more lease,
-unless it left in order or a neighbour found it dead.
+The list of live nodes is frozen while the store is unavailable. After an outage longer than a lease, or if another
+server answers, all leases may be gone. The first node back would then take over everything, without the records that
+only other nodes' caches still have. So nodes that were alive before count as alive for one more lease, unless they shut
+down or a neighbour found them dead.
 
-Who leads what follows from the list of live nodes (`leadership.py`). A leader is merely the node that is fastest at a
-partition: two that both believe it are safe (writer.py).
+Leadership follows from the list of live nodes (`leadership.py`). A leader is merely the node that is fastest at a
+partition: two that both believe they lead are safe (writer.py).
 
-The copies of the data are the store's matter. A partition's replicas, for clients that ask, are its leader and those
-that would lead it next: they serve all of it as soon as they lead, so every replica is in sync.
+Copies of the data are up to the store. A partition's replicas, as shown to clients, are its leader and the nodes that
+would lead it next: each can serve all of it as soon as it leads, so all replicas are in sync.
 """
 
 from __future__ import annotations

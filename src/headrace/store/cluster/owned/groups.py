@@ -1,6 +1,6 @@
-"""Consumer groups as they are stored: owned things with commits as their rows, and slugs that no two groups share.
+"""Stored consumer groups: owned state with committed offsets as rows, and unique slugs.
 
-A committed offset names the topic's id: when a topic is deleted and made again, its old commits count no more.
+A committed offset names the topic's id: after a topic is deleted and recreated, old commits no longer count.
 """
 
 from __future__ import annotations

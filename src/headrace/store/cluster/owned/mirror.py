@@ -1,11 +1,11 @@
-"""Redis shows the groups: each commit moves a Redis consumer group `kafka:<group>` on the partition's stream.
+"""Mirrors groups in Redis: each commit moves a Redis consumer group `kafka:<group>` on the partition's stream.
 
-It is for people and Redis tools to see (`XINFO GROUPS`), it follows behind the answers, and losing it loses nothing.
-Its position is the id of the last entry wholly below the commit. Redis counts entries, so its lag does too: in format
-`log` these are joined batches, in format `stream` records.
+It is for people and Redis tools (`XINFO GROUPS`), is updated after the response, and can be lost without harm. Its
+position is the id of the last entry wholly below the commit. Redis counts entries, and so does its lag: joined batches
+in the format `log`, records in the format `stream`.
 
-Commits that come while mirrors are being moved are noted, the newest of each place only, and moved in the next round:
-so a mirror costs Redis a bounded number of commands a second, however often a group commits.
+While mirrors are being moved, only the newest commit per partition is kept for the next round, so a mirror costs Redis
+a bounded number of commands a second, however often a group commits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scripts of things that one node owns: every write checks the owner's token first."""
+"""Lua scripts for owned state: every write checks the owner's token first."""
 
 OWNED_SOURCES = {
     # A thing belongs to whoever took it last; the writes of anybody else change nothing. The owner's number only rises,

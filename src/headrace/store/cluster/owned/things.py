@@ -1,9 +1,9 @@
-"""Things that one node owns, as they are stored: a document, rows beside it, and who may write them.
+"""Owned state as it is stored: a document, rows beside it, and the token of the node that may write them.
 
-A thing is two hashes in one slot: the document with its owner, and the rows. Whoever looks after a thing takes it with
-a token of its own, a rising number and the process's name; every later write checks that token in the same script, so
-a node that was replaced and does not know it yet changes nothing. A write is atomic, however many fields and rows it
-has. Every thing is listed before it is stored, so that a new owner finds it without being asked.
+A thing is two hashes in one slot: the document with its owner, and the rows. A node takes a thing with its own token, a
+rising number and the process's name; every later write checks that token in the same script, so writes of a replaced
+owner have no effect. A write is atomic, however many fields and rows it has. Every thing is listed before it is stored,
+so that a new owner finds it by itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The scripts of transactional ids, and the one that says where a log ends.
+"""Lua scripts for transactional ids, and the one that returns the end of a log.
 
-An id is two hashes of one slot. `state` is its coordinator's: every write checks the coordinator's token. `open` is
-everybody's: any node adds partitions and groups to the transaction that is open, which is the one after the last that
-was ended. A transaction is ended by a write to `state` that names how many there were in `open`: if somebody has added
-one since, nothing is written.
+An id is two hashes in one slot. `state` belongs to the coordinator: every write checks its token. To `open` any node
+adds partitions and groups of the open transaction, whose number follows that of the last finished one. Ending a
+transaction is a write to `state` that carries the expected number of entries in `open`: if one was added meanwhile,
+nothing is written.
 """
 
 TRANSACTION_SOURCES = {

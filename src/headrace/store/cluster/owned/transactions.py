@@ -1,7 +1,7 @@
-"""Transactional ids as they are stored: what their coordinator decides, and what any node adds to a transaction.
+"""Stored transactional ids: the coordinator's decisions, and what any node adds to a transaction.
 
-The second is never in the coordinator's document, so that a coordinator which writes its document again undoes
-nothing. A transaction is open if the number in `open` is the one after the last that was ended.
+Additions are never part of the coordinator's document, so rewriting it cannot undo them. A transaction is open if the
+number in `open` follows that of the last finished one.
 """
 
 from __future__ import annotations

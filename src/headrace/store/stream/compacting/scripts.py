@@ -1,4 +1,4 @@
-"""The scripts of compaction: what has to be decided and done with nobody in between."""
+"""Lua scripts for compaction: steps that must be atomic."""
 
 from __future__ import annotations
 
