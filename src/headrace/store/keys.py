@@ -1,8 +1,8 @@
-"""Names of the keys in Redis. Each is made here and nowhere else.
+"""The names of all keys in Redis, made only here.
 
-All keys of one partition share a hash tag, so that a Redis Cluster keeps them together. A topic's short id is part of
-the names, so that a topic that is deleted and made again is a new log; not of the stream of format `stream`, whose name
-Redis code has to know: there a key beside it says which topic owns it.
+All keys of a partition share a hash tag, so that a Redis Cluster keeps them together. They contain the topic's short
+id, so that a recreated topic is a new log; except the stream of the format `stream`, whose name Redis code has to know:
+there a second key says which topic owns it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one organisation has in the store: its topics with their partitions, and its configs.
+"""One organisation in the store: its topics with their partitions, and its configs.
 
-Organisations share nothing but the servers and the nodes. Each has a catalogue and keys of its own, so two can have
-topics of one name; whoever holds an organisation cannot reach another one's, not by an id either.
+Organisations share nothing but servers and nodes. Each has its own catalogue and keys, so two can use the same topic
+names; with one organisation in hand another's topics cannot be reached, not even by id.
 """
 
 from __future__ import annotations

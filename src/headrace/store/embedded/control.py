@@ -1,7 +1,7 @@
-"""A line to the embedded server for its life alone: is it there, is it ours, set this, end.
+"""A connection that controls the embedded server: ping, identify, configure, shut down.
 
-Apart from the store's own client on purpose: the server must be started, adopted and ended before that
-client exists and after it is gone. One call at a time; no reconnecting.
+Separate from the store's own client: the server must be started, adopted and stopped before that client exists and
+after it is gone. One call at a time; no reconnects.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The data directory: ours or refused, and claimed by one broker at a time.
+"""The data directory: ours or rejected, and claimed by one broker at a time.
 
-Two rules, kept here so that the code which runs the embedded server can rely on them:
+The code that runs the embedded server relies on two rules:
 
-* A directory is ours if it is empty or carries our marker; anything else is refused, because a mistyped
-  path must not mix our files with somebody's own.
-* Who uses it is told by a lock on the directory itself, not by a file that somebody could delete. The
-  kernel drops a lock with its holder, so a killed broker never leaves one behind.
+* A directory is ours if it is empty or carries our marker; anything else is rejected, because a mistyped path must not
+  mix our files with somebody's own.
+* A lock on the directory itself shows whether it is in use, not a file that somebody could delete. The kernel drops the
+  lock with its holder, so a killed broker leaves none behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the embedded Valkey is and how it is set up for a log: its binary, its options, its share of memory.
+"""The embedded Valkey's binary, options and share of memory.
 
-Separate from its life (`embedded`) because these are facts and choices, not steps.
+Separate from `server.py` because these are facts and choices, not steps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The embedded Valkey's life: started, adopted, kept running, ended; never two on one data directory.
+"""The embedded Valkey's life cycle: start, adopt, keep running, stop; never two on one data directory.
 
-The server outlives a killed broker on purpose: with `everysec` the last moment is in its memory alone. So
-the next broker adopts it, or ends it first. What proves that a server lives is a lock on its directory
-that the server inherits and the kernel drops with it, whoever started it and however it ended; pids and
-files only help to find it.
+The server outlives a killed broker on purpose: with `everysec` the last second is only in its memory. So the next
+broker adopts it, or stops it first. A lock on the directory proves that a server is alive: the server inherits it and
+the kernel drops it with the server, whoever started it and however it ended. Pids and files only help to find it.
 """
 
 from __future__ import annotations

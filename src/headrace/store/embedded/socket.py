@@ -1,7 +1,7 @@
-"""Where the embedded server listens: a short path that only we can enter, and whose process answers there.
+"""The embedded server's socket: a short path that only we can enter, and the process that answers there.
 
-Apart from the data directory because a socket's path may have about 100 bytes (104 on macOS, 108 on Linux)
-and a data directory's may have any length.
+Separate from the data directory because a socket's path is limited to about 100 bytes (104 on macOS, 108 on Linux) and
+a data directory's is not.
 """
 
 from __future__ import annotations

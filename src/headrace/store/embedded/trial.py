@@ -1,7 +1,7 @@
-"""A Valkey cluster of the embedded binary on this machine, to try one: servers, replicas, slots dealt out evenly.
+"""A Valkey cluster on this machine to try out, made of the embedded binary: servers, replicas, evenly spread slots.
 
-It is no way to run one: all servers share a machine, and nobody starts a dead one again. Everything here blocks, so a
-command runs it in a thread. Each server has its port and its bus port from the kernel, and keeps both over a restart.
+Not for production: all servers share a machine, and dead ones are not restarted. Everything here blocks, so a command
+runs it in a thread. The kernel chooses each server's port and bus port, which stay the same over a restart.
 """
 
 from __future__ import annotations

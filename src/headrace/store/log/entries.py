@@ -1,4 +1,4 @@
-"""Entries of format `log` in Redis: a stream whose entries hold whole batches, and the token of their writer."""
+"""Entries of the format `log` in Redis: whole batches and the token of their writer."""
 
 from __future__ import annotations
 

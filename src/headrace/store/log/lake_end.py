@@ -1,12 +1,12 @@
-"""Whether the lake is ahead of Redis: asked before a tiered partition takes its first record after a start.
+"""Asks whether the lake is ahead of Redis before a tiered partition accepts its first record after a start.
 
-A store that lost its last moment together with the broker (everysec, and a power cut) comes back with an end that the
-archive may have passed. To give those offsets out again would make two histories, of which the table has one. So the
-partition goes on behind what the lake holds, with a new leader epoch; what only the lake has is cold from then on, and
-nothing of it is lost to readers. Commits need no look: they are in the same store, written after the records.
+A store that lost its last second together with the broker (everysec, and a power cut) may come back with an end that
+the archive has already passed. Reusing those offsets would create two histories, of which the table has one. So the
+partition continues after what the lake holds, with a new leader epoch; records that only the lake has are cold, and
+readers miss nothing. Commits need no check: they are in the same store, written after the records.
 
-The question is spared where the store cannot have gone back (`partition/origin.py`). While the lake is away appends
-wait for it, and get a retriable error; reading goes on.
+The lake is not asked if the store cannot have gone back in time (`partition/origin.py`). While the lake is unavailable,
+appends wait and get a retriable error; reads continue.
 """
 
 from __future__ import annotations

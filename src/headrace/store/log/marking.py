@@ -1,11 +1,11 @@
-"""Appending the marker of a transaction to a log that another node leads.
+"""Appends a transaction marker to a log that another node leads.
 
-Nothing of the log is kept here, nor read: a script says where it ends. Then whoever wants the marker is asked whether
-that is still so, and it is appended at exactly that place. Redis refuses it if anything was appended meanwhile, and
-everything is done again. The leader finds the marker as it finds any foreign entry.
+Nothing of the log is cached or read here: a script returns its end. Then the caller confirms that the marker is still
+wanted, and it is appended at exactly that place. Redis rejects it if anything was appended meanwhile, and everything is
+repeated. The leader finds the marker like any foreign entry.
 
-A log that its leader has not compared yet with what was acknowledged, after another server took over, is left alone:
-what the leader would restore could not go in its place any more.
+After a change of server, a log that its leader has not yet compared with what was acknowledged is left alone: a marker
+would take the place of entries that the leader is about to restore.
 """
 
 from __future__ import annotations

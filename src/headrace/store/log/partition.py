@@ -1,8 +1,8 @@
-"""One partition in format `log`: what this node knows of it, and reading it.
+"""One partition in the format `log`: its cached state, and reading.
 
 An entry of the stream holds whole batches; its id is the offset of its first record, so `<offset>-1` finds it and the
-end of the log is the end of its last entry. Writing is in `writer.py`, making good what a store lost is in
-`recovery.py`, deleting old records is in `trim.py`.
+end of the log is the end of its last entry. Writing is in `writer.py`, restoring what a store lost in `recovery.py`,
+deleting old records in `trim.py`.
 """
 
 from __future__ import annotations

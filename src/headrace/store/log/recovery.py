@@ -1,8 +1,7 @@
-"""Finding out what is in the store, and making good what it lost: the parts of a partition's look.
+"""Confirms a partition with the store, and restores what the store lost.
 
-If the server is another one than before, the store may have gone back in time: entries that were acknowledged and are
-missing are appended again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap
-(`losses.py`).
+If another server answers, the store may have gone back in time: acknowledged entries that are missing are appended
+again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap (`losses.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Retention of a tiered partition: what may leave Redis, and where the log starts.
 
-Records leave Redis only as far as live files of the lake cover them without a break, which is read afresh just before:
-not from a transaction, not on a client's word. The local start is stored before anything is removed, so between the
-log start and it records are cold, never missing. What has not reached the lake stays in Redis whatever the limits say,
-as in Kafka; what is in the lake and too old leaves the log at once, since only the log start has to move.
+Records leave Redis only as far as live files of the lake cover them without a break, which is checked right before each
+trim: not from a transaction, not on a client's word. The local start is stored before anything is removed, so records
+between the log start and the local start are cold, never missing. Records that are not yet in the lake stay in Redis
+whatever the limits say, as in Kafka; records in the lake that are too old leave the log at once, since only the log
+start has to move.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The times of format `log`: of an entry, for the index, and of records in a stretch of it, for look-ups by time.
+"""Timestamps in the format `log`: of an entry, for the index, and of records in a span of the log, for lookups.
 
-The broker corrects a header before it is stored, and notes the time of the append with an entry that has records
-without a time. Entries from before it did so are known by having neither: there the records themselves are asked.
+The broker corrects a header before it is stored, and records the time of the append with entries that have records
+without a timestamp. Older entries have neither: there the records themselves are read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Removing old records: by time, by size, or because a client asked.
+"""Removes old records: by time, by size, or on a client's request.
 
-The log start is a value of its own: it may lie inside an entry and may equal the end. It is written before anything
-is removed, so a crash leaves too much, never a hole. The last entry is never removed, because the end of the log is
-known by it. What is old is read off the index; the log itself is not read.
+The log start is stored separately: it may lie inside an entry and may equal the end. It is written before anything is
+removed, so a crash leaves too much, never a hole. The last entry is never removed, because it marks the end of the log.
+The index tells which records are old; the log itself is not read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading the entries of a log one after the other, in portions that are bounded in entries and bytes."""
+"""Reads the entries of a log in order, in steps bounded in entries and bytes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Appending to a partition of format `log`: optimistic, without a lock or a script (docs/decisions/003).
+"""Appends to a partition of the format `log`: optimistic, without a lock or a script (docs/decisions/003).
 
-The stream's own rule does the work: XADD refuses an id that is not above the last one, so of two writers exactly one
-wins. That holds with one append in flight.
+XADD rejects an id that is not above the last one, so exactly one of two writers wins. That holds with one append in
+flight.
 
-An append whose outcome is unknown is looked for by its token. If it is not there it is sent again, the same bytes under
-the same id: should the first copy still arrive, one of the two is refused. A refused entry therefore may be ours too,
-and is looked for in the same way.
+An append with unknown outcome is looked up by its token. If it is not there it is sent again, the same bytes under the
+same id: should the first copy still arrive, one of the two is rejected. A rejected entry may therefore be ours too, and
+is looked up in the same way.
 """
 
 from __future__ import annotations

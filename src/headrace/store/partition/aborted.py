@@ -1,11 +1,11 @@
-"""The aborted transactions of a partition: what a read_committed consumer is told to leave out.
+"""The aborted transactions of a partition, whose records read_committed consumers skip.
 
-Each has the offset of its marker, the offset of its first record, its producer, and where the log was stable once the
-marker was in it. The list follows from the log; it is stored so that the log need not be read for it, and it is
-searched by offset: a fetch costs what it finds, however long the list is.
+Each row has the offsets of its marker and its first record, its producer, and the last stable offset after the marker.
+The list follows from the log; it is stored so that the log need not be read for it, and searched by offset: a fetch
+costs what it finds, however long the list is.
 
-Rows are in the order of their markers. A later marker's transaction began at or behind the place where the log was
-stable then, so a search for what began before an offset ends at the first row that was stable there.
+Rows are in the order of their markers. A later marker's transaction began at or after the last stable offset of an
+earlier row, so a search for transactions that began before an offset ends at the first row that was stable there.
 """
 
 from __future__ import annotations

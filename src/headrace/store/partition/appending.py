@@ -1,10 +1,9 @@
-"""The way of a batch into a partition, whichever format it has: a queue, one append in flight, and knowing its outcome.
+"""How a batch enters a partition in either format: a queue, one append in flight, and resolving its outcome.
 
-One append in flight is what makes small producers cheap: whatever arrives meanwhile is joined into the next one. After
-an append whose outcome is unknown nothing is appended until it is known: the store is read again, which tells whether
-it went in (each append carries a token of its writer). If it did not, it is sent again in a way of which Redis
-takes one copy at most, should the first copy still arrive. What is sent, and how it is told, is up to the formats:
-`log/writer.py` and `stream/writer.py`.
+One append in flight makes small producers cheap: batches that arrive meanwhile are joined into the next one. After an
+append with unknown outcome nothing is appended until it is resolved: the store is read again and shows whether it was
+applied (each append carries a token of its writer). If it was not, it is resent in a way that Redis accepts at most
+once, even if the first copy still arrives. How that works is up to the formats: `log/writer.py` and `stream/writer.py`.
 """
 
 from __future__ import annotations

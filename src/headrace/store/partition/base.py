@@ -1,9 +1,8 @@
-"""What a partition is to the broker, whichever format it has, and what both formats share.
+"""A partition as the broker sees it, and what both formats share.
 
-What a node knows of a partition (`end`, `log_start`, producers, index) is only as good as the last sign of trouble
-(`store/confidence.py`): after one nothing is answered from memory until `confirm()` has looked at the store again.
-The formats say what a look is, how records are read, and how old ones go: `log/partition.py` is the format `log`,
-`stream/partition.py` the format `stream`.
+A node's cached state of a partition (`end`, `log_start`, producers, index) is only as good as the last sign of trouble
+(`store/confidence.py`): after one, nothing is answered from memory until `confirm()` has read the store again. The
+formats define how: `log/partition.py` for the format `log`, `stream/partition.py` for `stream`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Looking records up by time: the index says in which stretches of the log to look, a format looks into them.
+"""Lookups by time: the index gives the spans of the log to search, a format searches them.
 
-What an index says of a stretch holds for all that was ever in it. Where that was deleted meanwhile the search goes on
-behind it, or in the stretch with the next highest time, and the index is corrected, so that one search is all it costs.
+The index describes everything that was ever in a span. If the records it means were deleted, the search continues after
+the span or in the one with the next highest time, and the index is corrected, so that this costs one search only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What compaction did to a partition, counted by the node that does it."""
+"""Counters of compaction for a partition, kept by the node that runs it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a partition needs of the world around it, and no more: its own server, a clock, and a few things of its node.
+"""What a partition needs from its surroundings: its server, a clock, and a few services of its node.
 
-A partition does not know the store. Its slot is found when it is opened; everything that it sends goes to the server
-that has the slot at that moment.
+A partition does not know the store. Its slot is looked up when it is opened; all its commands go to the server that
+currently has the slot.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""How far enough replicas have a partition: its high watermark, where the topic asks for copies (min.insync.replicas).
+"""How far enough replicas have a partition: its high watermark, for topics with min.insync.replicas.
 
-Whatever moves the end has the replicas asked for it; once enough of them have it, readers see it and producers with
-acks=all are answered. What they were shown stays shown. What is sure counts on one timeline alone: after a fail-over
-records may have been lost or written again, and the new server's replicas are asked anew.
+Whenever the end moves, the replicas are asked; once enough of them have it, readers see it and producers with acks=all
+are answered. The high watermark never falls. A confirmation is valid for one timeline only: after a failover records
+may have been lost or restored, and the new server's replicas are asked again.
 
-Too few replicas: producers are told in time, readers wait, and it is tried again for as long as this node leads.
+With too few replicas, producers get an error in time, readers wait, and the question is repeated for as long as this
+node leads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches in memory and on their way to a Fetch, and what rows of Redis Streams have in common. Pure functions."""
+"""Batches in memory and on their way to a Fetch, and what entries of both formats have in common. Pure."""
 
 from __future__ import annotations
 

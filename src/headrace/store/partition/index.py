@@ -1,13 +1,12 @@
 """The sparse index of a partition: from an offset or a time to a place in the log, without reading the log.
 
-A point says, for the entry at `offset`, what came before it: the largest time, the bytes and the entries; and of the
-stretch of log since the point before it the newest record and its age. There is one every 64 KiB of log, or when a
-minute of records' time has passed, whichever comes first; both follow from the log alone, so two nodes that write make
-the same points. In Redis it is a small stream with the log's own ids, trimmed like the log; here it is six arrays, 48
-bytes a point.
+An index entry describes the log before `offset`: the largest timestamp, bytes and entries; and for the span since the
+previous index entry, the newest record and its age. There is one per 64 KiB of log or minute of record time, whichever
+comes first; both follow from the log alone, so two writers create the same entries. In Redis the index is a small
+stream with the log's own ids, trimmed like the log; in memory it is six arrays, 48 bytes per entry.
 
-The age is what retention goes by: the newest time, or the time of the append where records have none. Look-ups by time
-go by the newest record itself. Both are kept for each stretch, so that what was deleted counts for its own alone.
+Retention uses the age: the newest timestamp, or the time of the append if records have none. Lookups by time use the
+newest record itself. Both are kept per span, so that deleting records affects only their own span.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The last place of each key, as compaction notes it: bounded, so that one with more keys takes several passes."""
+"""The last position of each key, for compaction: bounded, so that more keys take several passes."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What a store lost for good, and the leader epochs that say so.
+"""Records lost for good, and the leader epochs that show it.
 
-Records that cannot be restored leave a gap: its offsets are never used again (`floor`), the producers concerned lose
-their state, the leader epoch rises, and it is logged, counted, and kept in the partition's meta for people to see.
-All of it is durable before anything is appended behind the gap.
+Records that cannot be restored leave a gap: its offsets are never reused (`floor`), the producers concerned lose their
+state, the leader epoch rises, and the gap is logged, counted, and kept in the partition's meta. All of it is durable
+before anything is appended after the gap.
 
-What is written here comes from memory, so it is compared and set: whoever writes has taken in what the store says
-first, and writes only over that. A node that knew the partition long ago therefore takes nothing back.
+What is written here comes from a cache, so it is compared and set: a writer first reads what the store says, and
+replaces only that. A node with an outdated cache therefore cannot undo anything.
 """
 
 from __future__ import annotations

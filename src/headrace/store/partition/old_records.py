@@ -1,4 +1,4 @@
-"""What the broker asks of a partition about its old records, and what it is told: the same for both formats."""
+"""The interface for old records of a partition, the same for both formats."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Who took a partition up last, and on which server: whether the store may have gone back with nobody to notice.
+"""Which node opened a partition last, on which server: whether the store may have gone back in time unnoticed.
 
-A node that lives through a loss of the store makes it good from its cache. One that dies together with it cannot, and
-whoever comes next finds an older log that looks whole: offsets that consumers have seen would be given out again. So
-before a node leads a partition it writes the server's identity and its own name into the meta, and where the log ends
-when it leaves in good order. A log that is found on another server, not as it was left, by a node that is not the one
-that took it up, may have lost its end: the leader epoch rises, and the next offset lies behind all it can have had.
+A node that survives a loss of the store restores it from its cache. If it dies together with the store, the next node
+finds an older log that looks complete, and offsets that consumers have seen would be reused. So before a node leads a
+partition it writes the server's identity and its own name into the meta, and on a clean shutdown the end of the log. If
+another node finds the log on another server, not as it was left, its end may be lost: the leader epoch rises, and the
+next offset is beyond any that may have been used.
 
-A move of the data to another server while all nodes are stopped changes nothing: they left in good order.
+Moving the data to another server while all nodes are stopped is safe: they shut down cleanly.
 """
 
 from __future__ import annotations

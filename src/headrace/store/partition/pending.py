@@ -1,4 +1,4 @@
-"""A batch on its way into a partition, and what becomes of it."""
+"""A batch on its way into a partition, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Producers with ids: what was the last sequence of each, and which have a transaction open here.
+"""Producers with ids: their last sequences, and their open transactions.
 
-The rules are Kafka's: the last five batches of a producer are remembered and answered with the offset they got; a
-batch must follow the last one without a gap; a new epoch starts at 0; a producer that is not known (any more) may
-start anywhere, unless its batch is part of a transaction. A transaction is open from its first batch to its marker;
-the log is stable up to the first batch of the oldest open one.
+The rules are Kafka's: the last five batches of a producer are remembered and answered with their original offset; a
+batch must follow the last one without a gap; a new epoch starts at 0; an unknown or forgotten producer may start
+anywhere, unless its batch is part of a transaction. A transaction is open from its first batch to its marker; the log
+is stable up to the first batch of the oldest open transaction.
 
-The state follows from the log: it advances when a batch is in the log, never before, and a snapshot of it in Redis
-only saves reading the log again.
+The state follows from the log: it advances once a batch is in the log, never before, and a snapshot in Redis only saves
+reading the log again.
 """
 
 from __future__ import annotations

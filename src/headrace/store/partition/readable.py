@@ -1,4 +1,4 @@
-"""How far a partition may be read, and who is told when that is further: the long polls of fetches."""
+"""How far a partition may be read, and waking the long polls when that moves."""
 
 from __future__ import annotations
 

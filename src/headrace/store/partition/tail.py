@@ -1,7 +1,7 @@
-"""The newest entries of all partitions, in memory: what most consumers read, and what a store that lost them gets back.
+"""The tail cache: the newest entries of all partitions, for most consumers and for restoring what a store lost.
 
-One bound for all partitions: the oldest entries leave first. A partition's entries here are always its last ones,
-without a hole, so a reader is served from here exactly when its offset is not before the first of them.
+One limit for all partitions: the oldest entries are evicted first. A partition's cached entries are always its last
+ones, without a hole, so a reader is served from here exactly when its offset is not before the first of them.
 """
 
 from __future__ import annotations

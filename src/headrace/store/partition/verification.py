@@ -1,9 +1,9 @@
-"""What has to hold elsewhere while a batch goes into the log: that its transaction is open, or that it has ended.
+"""A condition elsewhere that must hold while a batch is appended: its transaction is open, or has ended.
 
-The first batch of a transaction in a partition, and a marker, are right only as long as the transaction's own state
-says so, and that is kept in other keys. So the order is: know the log, ask for the state, append. A marker of the same
-producer that comes between makes the answer worthless, and it is asked again. Whatever else comes between changes
-nothing: a transaction ends in a partition by its marker alone, and every partition that it lists gets one.
+The first batch of a transaction in a partition, and a marker, are valid only while the transaction's own state says so,
+which is stored under other keys. So the order is: know the log, check the state, append. If a marker of the same
+producer arrives in between, the check is void and is repeated. Nothing else matters: in a partition only a marker ends
+a transaction, and every listed partition gets one.
 """
 
 from __future__ import annotations

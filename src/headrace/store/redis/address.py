@@ -1,7 +1,7 @@
-"""Where Redis is: one server, a primary that sentinels name, or a cluster, each in one URL.
+"""The address of Redis in one URL: a single server, a primary named by sentinels, or a cluster.
 
 redis://, rediss:// and unix:// are read as redis-cli and the common clients read them. redis+sentinel:// and
-redis+cluster:// (rediss+... with TLS) name several hosts, of which any may be away.
+redis+cluster:// (rediss+... with TLS) name several hosts, any of which may be unavailable.
 """
 
 from __future__ import annotations

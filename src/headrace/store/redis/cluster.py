@@ -1,9 +1,9 @@
-"""The servers of a Redis Cluster: which has which slots, kept up to date in the background.
+"""The servers of a Redis Cluster and their slots, kept up to date in the background.
 
-The map comes from any server (CLUSTER SLOTS). It is read again when a command was redirected, a server could not be
-reached or said that it is a replica now, and now and then: a server that vanishes never says MOVED. A redirect counts
-for its own slot at once. Of several answers the one of the highest epoch counts, and one of servers that are cut off
-from the rest, which say so, or are behind, does not.
+Any server can provide the map (CLUSTER SLOTS). It is read again when a command was redirected, when a server could not
+be reached or has become a replica, and periodically: a server that vanishes never says MOVED. A redirect updates its
+own slot at once. If servers disagree, the answer with the highest epoch wins; answers from servers that are cut off or
+behind are ignored.
 """
 
 from __future__ import annotations

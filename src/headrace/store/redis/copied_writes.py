@@ -1,4 +1,4 @@
-"""Writes of groups, transactions and shared tables: on as many replicas as the broker's min.insync.replicas says."""
+"""Writes of groups, transactions and shared tables that wait for the broker's min.insync.replicas."""
 
 from __future__ import annotations
 

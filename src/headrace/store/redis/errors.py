@@ -1,7 +1,7 @@
-"""What can go wrong in the store, and the Kafka error that each client gets for it.
+"""Errors of the store, and the Kafka error that clients get for each.
 
-Redis says what is wrong in the first word of an error. The table below is a contract with clients: an error that
-passes by itself is one that they retry, one that a person must mend is one that they report.
+Redis puts the kind of error into its first word. The table below is a contract with clients: they retry an error that
+passes by itself, and report one that needs an operator.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""One pipelined connection to Redis that comes back by itself.
+"""One pipelined connection to Redis that reconnects by itself.
 
-Commands are sent the moment they are called and answered in order; nothing waits for anything else. It is written
-by hand over hiredis because every produce passes here: 5 to 8 us a call, where the common clients take 45 and more
+Commands are sent when they are called and answered in order; nothing waits for anything else. It is written by hand
+over hiredis because every produce passes through it: 5 to 8 us per call, where the common clients take 45 and more
 (docs/decisions/002).
 
-What a caller has to know about trouble is kept honest: a command that was not sent fails with StoreAway, one whose
-answer was lost fails with OutcomeUnknown, and `generation` counts the connections, so that whoever relies on what it
-saw before can tell that there was trouble since. On each connection the server's run id and replication id are
-compared with the last ones: if either changed, the store may have gone back in time, and `timeline` counts that.
+Callers always know what happened: a command that was not sent fails with StoreAway, one whose reply was lost with
+OutcomeUnknown. `generation` counts connections, so that a cache can tell whether there was trouble since it was read.
+On each connection the server's run id and replication id are compared with the previous ones: if either changed, the
+store may have gone back in time, and `timeline` rises.
 
-A link knows nothing of clusters. Where to connect it is told before each connection (`locate`), a redirect it reports
-(`on_redirect`) and hands to the caller like any refusal: who follows it is `route.py`'s matter.
+A link knows nothing about clusters. Before each connection it asks where to connect (`locate`); it reports a redirect
+(`on_redirect`) and returns it to the caller as an error. Following it is up to `route.py`.
 """
 
 from __future__ import annotations

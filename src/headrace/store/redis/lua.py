@@ -1,4 +1,4 @@
-"""What several scripts share."""
+"""Lua code shared by several scripts."""
 
 BELOW = """
         local function below(one, other) return #one < #other or (#one == #other and one < other) end

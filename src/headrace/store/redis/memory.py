@@ -1,6 +1,6 @@
-"""The memory of one server: how full it is, and what it does when it is full.
+"""The memory of one server: how full it is, and its eviction policy.
 
-All of the log is memory. At a mark below the server's own limit produces are refused with a retriable error, so that
+The whole log is in memory. At a mark below the server's own limit produces are rejected with a retriable error, so that
 commits, groups and leases can still be written.
 """
 

@@ -1,7 +1,7 @@
-"""What a server has to be able to do, found out by trying: each command that the store sends, once, on keys of our own.
+"""Finds out whether a server supports every command the store sends, by trying each once on keys of our own.
 
-A list of servers and versions would be wrong tomorrow, and rules for users are not to be seen by those whom they bind.
-The keys share a slot. They are removed at once, and expire if even that is forbidden.
+A list of servers and versions would soon be wrong, and a user cannot read its own ACL. The keys share a slot. They are
+deleted at once, and expire if even that is forbidden.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The replicas of one server: how many are in step, and whether enough have what was written.
+"""The replicas of one server: how many are in sync, and whether enough have what was written.
 
-WAIT speaks of the last write of its own connection; on one that wrote nothing it says that all is well while a replica
-hangs. So a small write goes right before it. And whatever follows a WAIT on its connection waits too, so it has links
-of its own, one for each number of replicas that is waited for, and shares them with nothing (docs/decisions/030).
+WAIT reports on the last write of its own connection; without one it reports success even while a replica hangs. So a
+small write precedes it. Everything behind a WAIT on its connection waits too, so WAIT has its own links, one per number
+of replicas waited for (docs/decisions/030).
 
-One WAIT serves everybody who asked before it was sent. It says something only of the server that took the writes: if
-another one answers by now, or its links end at different ones, nothing is confirmed.
+One WAIT serves all requests made before it was sent. It is valid only for the server that took the writes: if another
+one answers by now, or the links end at different servers, nothing is confirmed.
 """
 
 from __future__ import annotations

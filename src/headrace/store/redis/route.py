@@ -1,13 +1,12 @@
-"""The way to the server that has a slot now: what partitions, groups and the rest send their commands by.
+"""A route to the server that currently has a slot; all commands of partitions, groups and the rest go through one.
 
-A slot is one of the 16384 parts of a cluster's keys; a store of one server has a single one. Slots move between
-servers, so whoever sends does not hold a link but a route, which always ends at the slot's present server. `generation`
-and `timeline` count what happened to the server and to the slot: a slot that moved is a new timeline to those who live
-in it (docs/decisions/023).
+A slot is one of the 16384 parts of a cluster's keys; a single server has one slot for everything. Slots move between
+servers, so users of the store hold a route, which always ends at the slot's current server, and not a link.
+`generation` and `timeline` count changes of both server and slot: a moved slot is a new timeline (docs/decisions/023).
 
-What is sent by `send` and `send_chunks` is sent once: an append that is redirected was not done, and may only be tried
-again after its log was read where it is now. After a replica that lagged took over, an append that simply follows would
-be accepted behind a hole. `call`, `pipeline` and `transaction` follow redirects, so far and no further.
+`send` and `send_chunks` send once: a redirected append was not applied, and may only be retried after its log has been
+read at its new place. After a failover to a lagging replica, an append that simply follows would be accepted after a
+hole. `call`, `pipeline` and `transaction` follow a limited number of redirects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The small Lua scripts: writes that depend on what is there.
+"""Small Lua scripts: writes that depend on the current state.
 
-Never around the record bytes of format `log`: it would double their cost. Those of format `stream` are in
-`stream/scripts.py`, those of what all nodes have a copy of in `cluster/shared_hash_scripts.py`.
+Never around the record bytes of the format `log`, whose cost it would double. The scripts of the format `stream` are in
+`stream/scripts.py`, those of shared hashes in `cluster/shared_hash_scripts.py`.
 """
 
 from __future__ import annotations

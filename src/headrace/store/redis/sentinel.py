@@ -1,7 +1,7 @@
-"""Who the primary is, by the sentinels' word: a majority of them has to name it.
+"""The primary according to the sentinels: a majority of them has to name it.
 
-They are asked before each connection, and once a second whether it is still the one: a primary that was cut off from
-the rest lives on and takes writes, and one that comes back says that it is the primary. Neither is believed.
+They are asked before each connection, and once a second whether it has changed: a primary cut off from the rest keeps
+running and accepts writes, and an old primary that comes back claims to be one. Neither is trusted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One server that holds partitions, and the ways to it.
+"""One server that holds partitions, and the links to it.
 
 Two connections: one for appends and small commands, one for large replies, so that an acknowledgement never waits
-behind a megabyte of somebody's Fetch. Both have to end at the same server: behind a name that leads to several, or
-while one server replaces another, what is read by one would say nothing about what is written by the other. Until
-they agree the server counts as away.
+behind a megabyte of somebody's Fetch. Both must end at the same server: with a name that resolves to several, or during
+a failover, reads over one would say nothing about writes over the other. Until they agree the server counts as
+unavailable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which server has which keys. One server, and a primary that sentinels name, are a cluster of one slot.
+"""Which server has which keys. A single server, or a primary named by sentinels, is a cluster with one slot.
 
-Whoever stores something asks for the slot of its key once and keeps it: the slot knows its server of now.
+Users of the store ask for the slot of their key once and keep it: the slot knows its current server.
 """
 
 from __future__ import annotations

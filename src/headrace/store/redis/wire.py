@@ -1,4 +1,4 @@
-"""The bytes of one connection to Redis: replies matched to commands in the order in which they were sent."""
+"""The bytes of one connection to Redis: replies are matched to commands in the order of sending."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is stored about who may come in: outside every organisation's keys, under `<prefix>:security:`."""
+"""Stored users, ACLs, quotas and organisations, under `<prefix>:security:`, outside every organisation's keys."""

@@ -1,7 +1,7 @@
-"""What is stored of rights, quotas and organisations: rows that every node keeps a copy of.
+"""Stored ACLs, quotas and organisations: rows that every node caches.
 
-The keys lie outside of those of any organisation, so that whoever is let near one's topics in Redis is not let near
-them. A row's field begins with its organisation. What rows mean is the broker's matter.
+Their keys are outside those of any organisation, so that access to an organisation's topics in Redis does not include
+them. A row's field begins with its organisation. What rows mean is up to the broker.
 """
 
 from __future__ import annotations

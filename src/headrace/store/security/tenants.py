@@ -1,6 +1,6 @@
-"""The organisations that there are: rows that every node follows, and an object for each on every node.
+"""The organisations: rows that every node caches, and one object for each on every node.
 
-A row holds an organisation's limits. `default` is always there and may have a row, too.
+A row holds an organisation's limits. `default` always exists and may have a row, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many bytes organisations have stored: each node tells what it leads, and all add it up.
+"""Bytes stored by organisations: each node reports what it leads, and all nodes add it up.
 
-A hash beside the organisations, written and read every few seconds, and only for organisations that have such a limit.
+A hash next to the organisations, written and read every few seconds, and only for organisations with such a limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The users of all organisations, with the verifiers of their passwords: a hash that every node has a copy of.
+"""The users of all organisations, with their password verifiers: a hash that every node caches.
 
-A row is named `<organisation>/<user>`, so one look finds a user by what it logs in as, and a copy never tells an
-organisation of another one's users: whoever asks names its own.
+A row is named `<organisation>/<user>`, so one lookup finds a user by its login name, and nobody can list another
+organisation's users: every caller names its own.
 """
 
 from __future__ import annotations

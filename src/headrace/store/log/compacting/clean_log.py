@@ -1,8 +1,9 @@
-"""The compacted part of a partition as readers see it: the stream `:clean`, its index, and up to where it goes.
+"""The compacted part of a partition as readers see it: the stream `:clean`, its index, and where it ends.
 
-Its entries are those of the log, under their own ids, with fewer records; small neighbours are joined. A copy is put
-in its place whole, so what several commands read must be of one copy: after the last of them the meta is asked which
-one is there. If it is another one than this node knows, the partition looks at the store and the reader begins again.
+Its entries are those of the log, under the same ids, with fewer records; small neighbours are joined. A copy is
+replaced as a whole, so the commands of one read must all see the same copy: after the last of them the meta says which
+one is current. If it is not the one this node knows, the partition is confirmed with the store and the read starts
+over.
 """
 
 from __future__ import annotations

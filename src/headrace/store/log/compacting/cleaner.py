@@ -1,12 +1,12 @@
-"""Compacting a partition of format `log`: in the background, in passes, each in small steps.
+"""Compacts a partition of the format `log` in the background, in passes of small steps.
 
-A pass notes the last offset of each key behind the compacted part, copies what is left of that part and of what was
-looked at, has the copy put in its place, and then trims the log. The rules for what stays are Kafka's
-(`wire/cleaning.py`). Stopped anywhere it has changed nothing, or only the trimming is left to do.
+A pass records the last offset of each key after the compacted part, copies the remaining records of that part and of
+the newly read one, replaces the old copy, and then trims the log. The rules for what stays are Kafka's
+(`wire/cleaning.py`). If a pass is interrupted, either nothing has changed or only the trimming is left.
 
-A pass stops before the last entry, which says where the log ends; before the last stable offset; and before entries so
-young that their writer may not know yet what became of them: it looks for them in the log. The producers' state is
-stored first, as whoever opens the partition reads it off the entries behind that.
+A pass stops before the last entry, which marks the end of the log; before the last stable offset; and before entries so
+recent that their writer may still be looking for them after an unknown outcome. The producers' state is stored first,
+because a node that opens the partition derives it from the entries after that snapshot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The copy of a pass: what stays of each entry, written to a stream of its own in steps, with its index.
+"""The copy made by a pass: the remaining records of each entry, written in steps to a separate stream, with an index.
 
-Small neighbours are joined, or a log of which little is left would be mostly the overhead of entries. The copy is
-bounded: before each step there has to be room for it below the mark at which produces are refused.
+Small neighbours are joined, or a log with few records left would be mostly overhead. The copy is bounded: before each
+step there must be room for it below the mark at which produces are rejected.
 """
 
 from __future__ import annotations

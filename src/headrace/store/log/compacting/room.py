@@ -1,7 +1,7 @@
-"""Room for a copy, and time for others: a pass takes neither from those who produce.
+"""Memory and time for a copy, without taking either from producers.
 
-The copy has to fit below the mark at which produces are refused. Above it what is free belongs to commits, groups and
-leases, of which a small copy may borrow a part: a store that filled up with a compacted topic must be able to shrink.
+The copy has to fit below the mark at which produces are rejected. Memory above the mark is reserved for commits, groups
+and leases; a small copy may borrow part of it, because a store filled by a compacted topic must be able to shrink.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The scripts of compaction: what has to be checked and done with nobody in between.
+"""Lua scripts for compaction: checks and changes that must be atomic.
 
-Record bytes do not pass through them. A copy that is put in place belongs to the pass that began last, was made over
-the part that is there, by the node that is known to write (`partition/origin.py`), and is complete: ids only rise, so
-a copy that two passes wrote to has another number of entries than either of them counted.
+Record bytes do not pass through them. A copy is accepted only from the pass that began last, if it was made over the
+current compacted part, by the node known as the writer (`partition/origin.py`), and is complete: ids only rise, so a
+copy written by two passes has a different number of entries than either of them counted.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a pass does to each batch: first its keys are noted, then it loses the records that a later one replaces.
+"""What a pass does to each batch: first record its keys, then drop the records that a later one replaces.
 
-Records of aborted transactions go, and replace nothing. Markers stay: the list of aborted transactions tells readers of
-records up to them.
+Records of aborted transactions are dropped, and replace nothing. Markers stay: the list of aborted transactions refers
+to them.
 
-Batches are unpacked and packed through `store/unpacking.py`. One whose records cannot be read stays as it is: a topic
-that was not compacted when it came took it unseen.
+Batches are unpacked and packed through `store/unpacking.py`. A batch whose records cannot be read stays as it is: it
+came before the topic was compacted, when records were not inspected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The border between the compacted part of a log and the rest, and when it is to move. Pure.
+"""The border between the compacted part of a log and the rest, and when it should move. Pure.
 
-Stored as JSON in the field `clean` of the partition's meta, which the script that moves it compares byte by byte: so
-it is the generation of the compacted part, too.
+Stored as JSON in the field `clean` of the partition's meta. The script that moves it compares it byte by byte, so it is
+also the generation of the compacted part.
 """
 
 from __future__ import annotations
