@@ -391,24 +391,6 @@ def test_many_small_files_become_one_with_the_same_rows(orders: Topic, tmp_path:
     check_each_once(tmp_path, orders.name, raw)
 
 
-def test_a_raw_file_that_compaction_took_is_looked_for_again(orders: Topic, tmp_path: Path) -> None:
-    orders.send([order(1)])
-    raw = archive_locally(orders.address, tmp_path, orders.name)
-    set_definition(place_of(tmp_path), raw.identity, JSON)
-    file = Path(str(raw.place), raw.coverage[0].files[0].path)
-    rounds: list[str] = []
-
-    def move(step: str) -> None:
-        """The file is away in the first round and back in the second."""
-        if step == "before-parse":
-            rounds.append(step)
-            file.rename(file.with_suffix(".away")) if len(rounds) == 1 else file.with_suffix(".away").rename(file)
-
-    said: list[str] = []
-    assert catch_up(tmp_path, raw, at_step=move, say=said.append).rows == 1
-    assert (len(rounds), said) == (2, [])
-
-
 def test_the_archive_keeps_typed_tables_up_and_goes_on_past_bad_records(
     spark: SparkSession, orders: Topic, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ round, is said in one sentence, and is tried again after a pause.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -18,7 +19,7 @@ import msgspec
 from headrace.client import Cluster
 from headrace.lake.archive.plan import Offsets
 from headrace.lake.archive.round import ArchiveSettings, Carrier, Round, Step
-from headrace.lake.archive.troubles import Troubles, failure_sentence, pauses
+from headrace.lake.archive.troubles import FIRST_PAUSE_S, Troubles, failure_sentence, pauses
 from headrace.lake.connecting import Connecting
 from headrace.lake.jobs import SparkJobs
 
@@ -90,7 +91,7 @@ class Archive:
         """Archives what comes, until it is told to stop: each `commit_every_s`, or as soon as enough is there."""
         last, waits = float("-inf"), pauses()
         while not stop.is_set():
-            failure = None
+            done, failure = None, None
             try:
                 if self._is_due(last):
                     last = time.monotonic()
@@ -104,15 +105,29 @@ class Archive:
             if failure:
                 self._carrier.clear()
                 pause_s = next(waits)
+                if done is not None and done.commits:
+                    # For the sake of the other topics, which go on.
+                    pause_s = min(pause_s, max(FIRST_PAUSE_S, self._settings.commit_every_s))
                 self._say(f"{failure.rstrip('.')}; trying again in {pause_s:g} s")
                 last = float("-inf")
+                self._rest(stop, pause_s)
             else:
-                pause_s, waits = min(LOOK_EVERY_S, self._settings.commit_every_s), pauses()
-            stop.wait(pause_s)
+                waits = pauses()
+                stop.wait(min(LOOK_EVERY_S, self._settings.commit_every_s))
+
+    def _rest(self, stop: threading.Event, pause_s: float) -> None:
+        """Waits after a failure, but not longer than until the topics that it did not meet have enough for a round."""
+        end = time.monotonic() + pause_s
+        while (left_s := end - time.monotonic()) > 0 and not stop.wait(min(LOOK_EVERY_S, left_s)):
+            with contextlib.suppress(Exception):  # the next round says it
+                if self._has_enough():
+                    return
 
     def _is_due(self, last: float) -> bool:
-        enough = self._carrier.waiting_bytes() >= self._settings.commit_bytes
-        return enough or time.monotonic() - last >= self._settings.commit_every_s
+        return self._has_enough() or time.monotonic() - last >= self._settings.commit_every_s
+
+    def _has_enough(self) -> bool:
+        return self._carrier.waiting_bytes() >= self._settings.commit_bytes
 
     def _failed(self, error: Exception) -> str:
         """What to say of a round that came to nothing."""

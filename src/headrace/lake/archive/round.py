@@ -97,11 +97,13 @@ class Carrier:
         self._tables: dict[str, TopicTable] = {}
         self._known: list[TopicInfo] = []
         self._offset_bytes: dict[str, float] = {}
+        self._setbacks = Setbacks()
         self._tails = Tails()
 
     def round(self, ends: Offsets | None = None) -> Round:
         """One round over all topics, up to `ends` if they are given."""
         began, done = time.monotonic(), Round()
+        self._setbacks = done.setbacks
         topics = self._known = self.topics.look()
         latest = self.topics.ends(topics)
         if ends is not None:
@@ -135,7 +137,7 @@ class Carrier:
         try:
             self._upkeep.round(tables)
             for table in tables:
-                self._type(table, done.typed)
+                self._type(table, done)
         except JobFailed as error:
             done.setbacks.add("upkeep and typed tables", reason(error), error)
 
@@ -144,30 +146,36 @@ class Carrier:
         tables = [self._tables[topic.name] for topic in topics if topic.name in self._tables]
         return [table for table in tables if ends is not None or not self._stands_by(table)]
 
-    def _type(self, table: TopicTable, total: DeriveRound) -> None:
+    def _type(self, table: TopicTable, done: Round) -> None:
         """The typed table follows the raw one. What is wrong with it is said, and never stops the archive."""
+        topic, total = table.identity.topic, done.typed
         try:
-            done = self.derivation.round([table])
+            typed = self.derivation.round([table])
         except JobFailed:
             raise
-        except (OSError, ValueError, KeyError, DeltaError) as error:
-            topic = table.identity.topic
+        except (OSError, DeltaError) as error:
+            done.setbacks.add(f"the typed table of {topic}", reason(error), error)
+            return
+        except (ValueError, KeyError) as error:
             self._troubles.say_once(
                 f"typed {topic} {error}", f"the typed table of {topic} is not updated: {reason(error)}"
             )
             return
-        total.rows += done.rows
-        total.rejected += done.rejected
-        total.lag += done.lag
-        total.commits += done.commits
+        if why := self.derivation.setbacks.get(topic):
+            done.setbacks.add(f"the typed table of {topic}", why, OSError(why))
+        total.rows += typed.rows
+        total.rejected += typed.rejected
+        total.lag += typed.lag
+        total.commits += typed.commits
 
     # Between rounds
 
     def waiting_bytes(self) -> float:
-        """About how much is to be archived, by what an offset of each topic was worth so far."""
+        """About how much is to be archived, by what an offset of each topic was worth so far, but for setbacks."""
         return sum(
             self._lag_of({partition: end}) * self._offset_bytes.get(partition[0], _FIRST_GUESS_BYTES)
             for partition, end in self.topics.ends(self._known).items()
+            if not self._setbacks.have_met(*partition)
         )
 
     def _lag_of(self, ends: Offsets) -> int:
@@ -190,7 +198,7 @@ class Carrier:
 
     def _plan(self, topics: Sequence[TopicInfo], latest: Offsets, setbacks: Setbacks, *, may_wait: bool) -> list[Plan]:
         earliest = self.topics.offsets(topics, EARLIEST)
-        self._troubles.stopped.clear()
+        self._troubles.look_again()
         plans: list[Plan] = []
         for topic in topics:
             table = self._open(topic, earliest, setbacks)
@@ -217,8 +225,7 @@ class Carrier:
         try:
             return self._table(topic, earliest)
         except TableRefused as refused:
-            self._troubles.say_once(f"{topic.name} {refused}", f"{topic.name} is not archived: {reason(refused)}")
-            self._troubles.stopped |= {(topic.name, p.index): str(refused) for p in topic.partitions}
+            self._troubles.stop_topic(topic.name, (p.index for p in topic.partitions), reason(refused))
         except (OSError, DeltaError) as error:
             setbacks.add(topic.name, reason(error), error)
         self._tables.pop(topic.name, None)

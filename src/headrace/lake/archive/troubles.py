@@ -6,7 +6,7 @@ a failure costs a round and a pause that grows, and is told in one sentence, how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from deltalake.exceptions import DeltaError
@@ -29,11 +29,28 @@ class Troubles:
         self.say = say
         self.stopped: dict[tuple[str, int], str] = {}
         self._said: set[str] = set()
+        self._standing: set[str] = set()
+        self._before: set[str] = set()
+
+    def look_again(self) -> None:
+        """A round begins. What no longer stopped anything in the last one is said again should it come back."""
+        self._said -= self._before - self._standing
+        self._before, self._standing = self._standing, set()
+        self.stopped.clear()
 
     def stop(self, topic: str, partition: int, why: str) -> None:
         """A partition is not archived."""
-        self.stopped[topic, partition] = why
-        self.say_once(f"{topic}-{partition} {why}", f"{topic}-{partition} is not archived: {why}")
+        self._stop([(topic, partition)], f"{topic}-{partition}", why)
+
+    def stop_topic(self, topic: str, partitions: Iterable[int], why: str) -> None:
+        """None of a topic's partitions is archived."""
+        self._stop([(topic, partition) for partition in partitions], topic, why)
+
+    def _stop(self, partitions: Sequence[tuple[str, int]], name: str, why: str) -> None:
+        self.stopped |= dict.fromkeys(partitions, why)
+        about = f"{name} {why}"
+        self._standing.add(about)
+        self.say_once(about, f"{name} is not archived: {why}")
 
     def say_once(self, about: str, sentence: str) -> None:
         """Says a sentence, unless one about the same was said before."""
@@ -58,6 +75,10 @@ class Setbacks(msgspec.Struct):
         """One topic or partition could not be served."""
         self.met.setdefault(why, []).append(where)
         self.error = self.error or error
+
+    def have_met(self, topic: str, partition: int) -> bool:
+        """Whether a partition, or its whole topic, could not be served."""
+        return any(not {topic, f"{topic}-{partition}"}.isdisjoint(where) for where in self.met.values())
 
     def sentence(self) -> str:
         """All of it, in one line."""

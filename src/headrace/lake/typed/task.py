@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.delta_log import Written
@@ -57,7 +58,9 @@ class DeriveOutcome(msgspec.Struct, frozen=True):
     shown: dict[str, Any] | None = None
     trouble: str | None = None
     passes: bool = False
-    """Another look at the raw table will help: it was compacted since its files were listed."""
+    """Another try may succeed, such as on a disk that was full."""
+    missing: str | None = None
+    """A raw file that is not there: merged with others and deleted since it was listed, or lost."""
 
 
 def derive_encoded(content: bytes) -> bytes:
@@ -69,10 +72,14 @@ def derive(wanted: DeriveTask) -> DeriveOutcome:
     """Parses a range and writes its files."""
     try:
         return _derive(wanted)
-    except FileNotFoundError as error:
-        return DeriveOutcome(wanted, trouble=reason(error), passes=True)
+    except _Missing as missing:
+        return DeriveOutcome(wanted, missing=str(missing))
     except (OSError, pa.ArrowException, ValueError) as error:
         return DeriveOutcome(wanted, trouble=reason(error))
+
+
+class _Missing(Exception):
+    """The path of a raw file that is not there."""
 
 
 def _derive(wanted: DeriveTask) -> DeriveOutcome:
@@ -89,7 +96,11 @@ def _derive(wanted: DeriveTask) -> DeriveOutcome:
             rejects.add(_rejected_rows(rows, parsed, wanted))
     if shown:
         return DeriveOutcome(wanted, shown=shown[0])
-    return DeriveOutcome(wanted, typed.finish(wanted.end), rejects.finish(wanted.end) if rejects.rows else None)
+    try:
+        return DeriveOutcome(wanted, typed.finish(wanted.end), rejects.finish(wanted.end) if rejects.rows else None)
+    except (OSError, DeltaError) as error:
+        # A full disk, a store that is away.
+        return DeriveOutcome(wanted, trouble=reason(error), passes=True)
 
 
 def _parse(parser: Parser, rows: pa.RecordBatch, wanted: DeriveTask) -> Parsed:
@@ -106,7 +117,7 @@ def _parse(parser: Parser, rows: pa.RecordBatch, wanted: DeriveTask) -> Parsed:
 def _raw_rows(wanted: DeriveTask) -> Iterator[pa.RecordBatch]:
     last = -1
     for file in wanted.files:
-        with wanted.raw.open(file.path) as opened, pq.ParquetFile(opened) as parquet:
+        with _opened(wanted.raw, file.path) as opened, pq.ParquetFile(opened) as parquet:
             for group in range(parquet.num_row_groups):
                 for rows in parquet.read_row_group(group, COLUMNS).combine_chunks().to_batches():
                     offsets = rows.column("offset").to_numpy()
@@ -116,6 +127,13 @@ def _raw_rows(wanted: DeriveTask) -> Iterator[pa.RecordBatch]:
                     begin, end = np.searchsorted(offsets, [wanted.start, wanted.end])
                     if begin < end:
                         yield rows.slice(begin, end - begin)
+
+
+def _opened(raw: Place, path: str) -> pa.NativeFile:
+    try:
+        return raw.open(path)
+    except FileNotFoundError:
+        raise _Missing(path) from None
 
 
 def _typed_rows(rows: pa.RecordBatch, parsed: Parsed, columns: pa.Schema, partition: int) -> pa.RecordBatch:

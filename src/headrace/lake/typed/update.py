@@ -60,11 +60,13 @@ class Derivation:
         self._known: dict[tuple[Identity, str], DerivedTable] = {}
         self.troubles: dict[tuple[str, int], str] = {}
         """What stops a partition; it is looked at again in each round."""
+        self.setbacks: dict[str, str] = {}
+        """By topic, why rows could not be written in its last round; another try may succeed."""
         self._left_out: dict[str, set[str]] = {}
         """Fields that stay out of a topic's typed table, as far as that was said."""
 
     def catch_up(self, raw: TopicTable) -> DeriveRound:
-        """Parses all that a raw table has."""
+        """Parses all that a raw table has; `OSError` where its rows cannot be written."""
         total = DeriveRound()
         fruitless = 0
         while True:
@@ -73,6 +75,8 @@ class Derivation:
             total.rejected += done.rejected
             total.commits += done.commits
             total.lag = done.lag
+            if raw.identity.topic in self.setbacks:
+                raise OSError(self.setbacks[raw.identity.topic])
             fruitless = 0 if done.commits else fruitless + 1
             if not done.lag or fruitless == FRUITLESS_ROUNDS:
                 return total
@@ -140,6 +144,7 @@ class Derivation:
                 for outcome in growing
             ]
             outcomes = [outcome for outcome in outcomes if outcome.shown is None] + self._derive(again)
+        self._note_troubles(raw, outcomes)
         self._commit(typed, rejects, outcomes, done)
 
     def _derive(self, ranges: Sequence[DeriveTask]) -> list[DeriveOutcome]:
@@ -195,9 +200,6 @@ class Derivation:
     def _commit(
         self, typed: DerivedTable, rejects: DerivedTable, outcomes: Sequence[DeriveOutcome], done: DeriveRound
     ) -> None:
-        for outcome in outcomes:
-            if outcome.trouble is not None and not outcome.passes:
-                self._stop(outcome.range.topic, outcome.range.partition, outcome.trouble)
         rejected = [outcome.rejects for outcome in outcomes if outcome.rejects is not None]
         written = [outcome.typed for outcome in outcomes if outcome.typed is not None]
         if not written:
@@ -220,10 +222,24 @@ class Derivation:
             except (OSError, ValueError, DeltaError) as error:
                 self._say(f"files of {table.place} are not merged: {reason(error)}")
 
+    def _note_troubles(self, raw: TopicTable, outcomes: Sequence[DeriveOutcome]) -> None:
+        """What may pass is tried again; what does not stops its partition."""
+        if any(outcome.missing for outcome in outcomes):
+            raw.refresh()  # merged with others since it was listed: then the next round finds those
+        for outcome in outcomes:
+            topic, partition = outcome.range.topic, outcome.range.partition
+            if outcome.missing in raw.snapshot.named:
+                self._stop(topic, partition, f"{raw.place / outcome.missing} is missing")
+            elif outcome.trouble is not None and outcome.passes:
+                self.setbacks[topic] = outcome.trouble
+            elif outcome.trouble is not None:
+                self._stop(topic, partition, outcome.trouble)
+
     # Saying
 
     def _forget(self, topic: str) -> None:
         self.troubles = {at: why for at, why in self.troubles.items() if at[0] != topic}
+        self.setbacks.pop(topic, None)
 
     def _say_left_out(self, topic: str, left_out: Mapping[str, str]) -> None:
         """Once of each field, and not without end."""
@@ -236,7 +252,7 @@ class Derivation:
 
     def _stop(self, topic: str, partition: int, why: str) -> None:
         self.troubles[topic, partition] = why
-        self._say(f"{topic}-{partition} is no longer parsed: {why}")
+        self._say(f"{topic}-{partition} is not parsed: {why}")
 
 
 def _position(typed: DerivedTable, partition: int, raw_start: int) -> int:
