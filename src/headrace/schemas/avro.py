@@ -37,6 +37,33 @@ def parsed_avro(schema: Any) -> Any:
         raise SchemaRefused(f"This is not an Avro schema: {error}.") from None
 
 
+def exact_avro(schema: Any) -> Any:
+    """A schema to read older records with, whose integers stay integers where it has doubles.
+
+    Avro's own rules make doubles of them, and round those of more than 53 bits.
+    """
+    if isinstance(schema, list):
+        flat: list[Any] = []
+        for choice in map(exact_avro, schema):
+            flat += [one for one in (choice if isinstance(choice, list) else [choice]) if one not in flat]
+        return flat
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in ("float", "double"):
+        return ["long", schema]
+    if not isinstance(schema, dict):
+        return schema
+    match kind:
+        case "record" | "error":
+            return schema | {"fields": [field | {"type": exact_avro(field["type"])} for field in schema["fields"]]}
+        case "array":
+            return schema | {"items": exact_avro(schema["items"])}
+        case "map":
+            return schema | {"values": exact_avro(schema["values"])}
+        case dict() | list():
+            return schema | {"type": exact_avro(kind)}
+    return schema
+
+
 def read_avro(schema: Any) -> FieldType:
     """An Avro schema as fields with types."""
     root, _ = _read(parsed_avro(schema), {}, ())

@@ -25,11 +25,14 @@ import pytest
 from headrace.lake.storage.place import PENDING, place_of
 from headrace.lake.table.catalogue import open_or_create
 from headrace.lake.table.snapshot import Identity
+from headrace.lake.typed.setting import set_definition
+from headrace.schemas.definition import Definition
 from tests.broker_process import BrokerProcess, wait_until
 from tests.cli.conftest import environment
 from tests.conftest import StartBroker
 from tests.lake.archiving import table_of
 from tests.lake.conftest import Topic
+from tests.lake.other_reader import count_rows
 from tests.lake.spark_processes import jvm_of, workers_of
 from tests.lake.steady_load import TIMEOUT_S, SteadyLoad, await_rows, check_exactly_once
 
@@ -39,10 +42,12 @@ ROOT = Path(__file__).parents[3]
 DISK_BYTES = 768 << 20
 AWAY_S = 120
 FOREIGN = "foreign"
-MANY = [f"topic-{number}" for number in range(5)]
+MANY = [f"topic-{number}" for number in range(6)]
+TYPED = Definition("json", {"type": "integer", "multipleOf": 2})
+"""Of the first topic: every other record is a reject."""
 PAUSE_S = 0.2
 STORY = re.compile(
-    r"[\d,]+ rows? archived in \d+\.\d s, [\d,]+ to go"
+    r"[\d,]+ rows? archived in \d+\.\d s, [\d,]+ to go(, [\d,]+ parsed, [\d,]+ rejected)?(, [\d,]+ to parse)?"
     r"|[^;]+(; [^;]+)*; trying again in \d+ s"
     r"|Spark's JVM is gone: restarting it"
     r"|foreign is not archived: \S+ holds topic foreign of cluster another, not foreign of \S+ Give this cluster "
@@ -55,10 +60,9 @@ STORY = re.compile(
 class Enduring:
     """An archive in a process of its own, the load on its topics, and what is done to them."""
 
-    def __init__(self, broker: BrokerProcess, lake: Path, names: Sequence[str]) -> None:
-        self.broker, self.lake, self.names = broker, lake, names
+    def __init__(self, broker: BrokerProcess, lake: Path, names: Sequence[str], log: Path) -> None:
+        self.broker, self.lake, self.names, self._log_path = broker, lake, names, log
         self.loads: list[SteadyLoad] = []
-        self._log_path = lake.parent / "archive.log"
         self._chance = random.Random(7)
 
     @contextlib.contextmanager
@@ -87,12 +91,16 @@ class Enduring:
         return self._log_path.read_text()
 
     def goes_on(self, more: int = 40) -> None:
-        """Returns once more was sent to each topic, and it is archived."""
+        """Returns once more was sent to each topic, and it is archived, and parsed where there is a schema."""
         for load in self.loads:
             if more:
                 load.goes_on(more)
         for load in self.loads:
             await_rows(self.lake, load)
+        if self.loads:
+            table = table_of(self.lake, self.names[0])
+            parsed, wanted = [Path(f"{table}_.typed"), Path(f"{table}_.rejects")], count_rows(table)
+            wait_until(lambda: sum(map(count_rows, parsed)) >= wanted, "it is not parsed", TIMEOUT_S)
         assert self.process.poll() is None, self.log
 
     def says(self, words: str, before: int) -> None:
@@ -114,12 +122,13 @@ class Enduring:
         before, found = len(self.log), jvm_of(self.process.pid)
         assert found is not None
         wait_until(self.is_at_work, "nothing is written", TIMEOUT_S)
+        time.sleep(self._chance.uniform(0, 2))  # not for a state: at any moment of a round, or between two
         os.kill(found, signal.SIGKILL)
         self.goes_on()
         assert "Spark's JVM is gone: restarting it" in self.log[before:]
 
     def fill_the_disk(self) -> None:
-        before, ballast = len(self.log), self.lake / "ballast"
+        before, ballast = len(self.log), self.lake.parent / "ballast"
         fill(ballast)
         self.says("No space left on device", before)
         ballast.unlink()
@@ -139,6 +148,7 @@ class Enduring:
         for load in self.loads:
             check_exactly_once(self.lake, self.broker.address, load)
             check_with_polars(table_of(self.lake, load.topic), load)
+        check_typed(table_of(self.lake, self.names[0]), self.loads[0])
         for file in self.lake.glob("*/p*/*.parquet"):
             duckdb.execute("SELECT count(*) FROM read_parquet($1)", [str(file)])
         told = self.log.splitlines()
@@ -167,6 +177,15 @@ def check_with_polars(table: Path, load: SteadyLoad) -> None:
     assert by_partition(found).sort("partition").equals(by_partition(sent).sort("partition"))
 
 
+def check_typed(table: Path, load: SteadyLoad) -> None:
+    """Each record is a typed row or a reject, once."""
+    typed = pl.read_delta(f"{table}_.typed").select("_partition", "_offset", "value")
+    rejects = pl.read_delta(f"{table}_.rejects").select("partition", "offset", "value")
+    sent = [(partition, offset, int(value or b"")) for partition, offset, value in load.rows]
+    assert sorted(typed.rows()) == [row for row in sent if row[2] % 2 == 0]
+    assert sorted(rejects.rows()) == [(*row[:2], b"%d" % row[2]) for row in sent if row[2] % 2]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk that can be filled, where this may be mounted."""
@@ -186,7 +205,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def endure(start_broker: StartBroker) -> Callable[[Path, Sequence[str]], Enduring]:
+def endure(start_broker: StartBroker, tmp_path: Path) -> Callable[[Path, Sequence[str]], Enduring]:
     """An archive of these topics, and of one in whose place lies somebody else's table."""
 
     def start(lake: Path, names: Sequence[str]) -> Enduring:
@@ -194,9 +213,13 @@ def endure(start_broker: StartBroker) -> Callable[[Path, Sequence[str]], Endurin
         for name in (*names, FOREIGN):
             topic = Topic(broker, name, 2)
             topic.send([b"0"] if name == FOREIGN else [])
+            if name == names[0]:
+                assert topic.cluster.cluster_id is not None
+                topic_id = topic.admin.describe_topic(name).topic_id
+                set_definition(place_of(lake), Identity(topic.cluster.cluster_id, name, topic_id), TYPED)
             topic.cluster.close()
         open_or_create(place_of(lake), Identity("another", FOREIGN, bytes(16)), {})
-        return Enduring(broker, lake, names)
+        return Enduring(broker, lake, names, tmp_path / "archive.log")
 
     return start
 
@@ -217,8 +240,11 @@ def test_it_outlives_its_workers_and_its_jvm(endure: Endure, tmp_path: Path) -> 
 @pytest.mark.usefixtures("java")
 @pytest.mark.timeout(3600)
 def test_it_outlives_whatever_happens_to_it(endure: Endure, small_disk: Path) -> None:
-    """Six topics; ten kills of workers, three of the JVM, a full disk, a broker that is away for two minutes."""
-    archive = endure(small_disk, MANY)
+    """Six topics; ten kills of workers, three of the JVM, a full disk, a broker that is away for two minutes.
+
+    The disk is Spark's too, as it is on a machine with one disk.
+    """
+    archive = endure(small_disk / "lake", MANY)
     with archive.running():
         for number in range(10):
             archive.kill_a_worker()

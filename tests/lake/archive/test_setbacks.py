@@ -6,6 +6,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,11 +88,16 @@ def test_a_table_that_is_tried_again_and_again_does_not_slow_down_the_others(
     settings = ArchiveSettings(place_of(tmp_path), [orders.name, other.name], commit_every_s=600, commit_bytes=1000)
     bad, good = (table_of(tmp_path, topic.name) for topic in (orders, other))
     orders.send([b"x" * 100] * 20)
+
+    def grew(before: int) -> bool:
+        return count_rows(good) == before + 20
+
     with full_disk(monkeypatch, lambda place: place.uri == str(bad)):
         with archiving(orders.address, settings) as said:
-            for rows in (20, 40):
+            for _ in range(2):
+                before = count_rows(good)
                 other.send([b"x" * 100] * 20)
-                wait_until(lambda rows=rows: count_rows(good) == rows, "the other waits")
+                wait_until(partial(grew, before), "the other waits")
             assert said[0] == (
                 f"{orders.name}-0: the lake is not writable: No space left on device; trying again in 600 s"
             )
@@ -112,3 +118,14 @@ def test_what_stopped_a_topic_is_told_once_and_again_when_it_comes_back() -> Non
     told = [sentence.removeprefix("orders is not archived: ") for sentence in said]
     assert told == ["a", "b", "a", "a"]
     assert troubles.stopped == {("orders", 0): "a", ("orders", 1): "a"}
+
+
+def test_a_named_topic_that_is_not_there_is_told_and_the_others_are_archived(orders: Topic, tmp_path: Path) -> None:
+    """The command then ends with 1."""
+    orders.send([b"1"])
+    said: list[str] = []
+    settings = ArchiveSettings(place_of(tmp_path), [orders.name, "nope"])
+    archive = Archive(LocalJobs(), orders.cluster, settings, say=said.append)
+    archive.run_once()
+    assert (archive.topics.absent, said) == (["nope"], ["there is no topic nope yet"])
+    assert count_rows(table_of(tmp_path, orders.name)) == 1

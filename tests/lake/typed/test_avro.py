@@ -88,6 +88,50 @@ def test_avro_records_are_read_by_the_schema_of_their_id_and_unknown_ids_are_rej
     ]
 
 
+def _one_field(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "n", "type": kind}]}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("long", "double"), ("long", "float"), ("long", ["null", "double"]), (["null", "long"], ["null", "double"]),
+        ("long", {"type": "double"}), ("int", "double"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("inside", [None, "array", "map", "record"])
+def test_integers_of_an_older_schema_are_doubles_of_the_newest_or_rejected_and_never_rounded(
+    older: Any, newer: Any, inside: str | None
+) -> None:
+    wide = (1 << 60) + 1 if older != "int" else (1 << 31) - 1
+    wrap: dict[str | None, Any] = {
+        None: lambda kind: kind, "array": lambda kind: {"type": "array", "items": kind},
+        "map": lambda kind: {"type": "map", "values": kind},
+        "record": lambda kind: {"type": "record", "name": "I", "fields": [{"name": "x", "type": kind}]},
+    }  # fmt: skip
+    hold: dict[str | None, Any] = {
+        None: lambda n: n, "array": lambda n: [n], "map": lambda n: {"k": n}, "record": lambda n: {"x": n}
+    }  # fmt: skip
+    schemas = {"1": _one_field(wrap[inside](older)), "2": _one_field(wrap[inside](newer))}
+    values = [avro(schemas["1"], {"n": hold[inside](n)}, 1) for n in (7, wide)]
+    definition = Definition("avro", schemas)
+    parsed = parser_of(definition).parse([*values, avro(schemas["2"], {"n": hold[inside](0.5)}, 2)])
+    found = [dict(row["n"]) if inside == "map" else row["n"] for row in rows_of(definition, parsed)]
+    if older == "int":
+        assert (found, parsed.rejected) == ([hold[inside](n) for n in (7.0, float(wide), 0.5)], [])
+    else:
+        assert found == [hold[inside](n) for n in (7.0, 0.5)]
+        assert parsed.rejected == [(1, f"Avro: The number {wide} has more digits than a double")]
+
+
+def test_an_older_integer_in_text_has_all_its_digits_and_a_default_stays() -> None:
+    newer = _one_field(["double", "long", "string"])
+    newer["fields"].append({"name": "m", "type": "double", "default": 0.5})
+    definition = Definition("avro", {"1": _one_field("long"), "2": newer})
+    parsed = parser_of(definition).parse([avro(_one_field("long"), {"n": (1 << 60) + 1}, 1)])
+    assert rows_of(definition, parsed) == [{"n": str((1 << 60) + 1), "m": 0.5}]
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "reason"),
     [

@@ -173,6 +173,32 @@ def test_a_number_that_its_column_does_not_hold_is_a_reject(example_number: str,
     assert parsed.rows == [0, 2]
 
 
+number_texts = st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+
+
+@given(st.lists(number_texts, min_size=1, max_size=3), st.lists(number_texts, max_size=3))
+@settings(max_examples=500, deadline=None)
+def test_whatever_digits_a_number_has_a_row_keeps_them_or_it_is_a_reject(examples: list[str], later: list[str]) -> None:
+    """But for a fraction that comes after the examples to a column of doubles: it is rounded, as the page says."""
+    texts = [*examples, *later]
+    values = [b'{"n":%s}' % text.encode() for text in texts]
+    definition, _ = from_examples(values[: len(examples)])
+    parsed = parser_of(definition).parse(values)
+    assert parsed.shown == []
+    assert all(row >= len(examples) and reason for row, reason in parsed.rejected)
+    assert len(parsed.rows) + len(parsed.rejected) == len(texts)
+    for at, row in zip(parsed.rows, rows_of(definition, parsed), strict=True):
+        text, cell = texts[at], row["n"]
+        if isinstance(cell, str):
+            assert cell == text
+        elif isinstance(cell, int) or text.lstrip("-").isdecimal():
+            assert Decimal(cell) == Decimal(text)
+        else:
+            assert cell == float(text)
+            printed = (Decimal(repr(cell)), Decimal(f"{cell:.17g}"), Decimal(cell))
+            assert at >= len(examples) or Decimal(text) in printed
+
+
 def test_a_whole_number_that_a_double_holds_is_one() -> None:
     definition, _ = from_examples(encoded({"n": 0.5, "list": [0.5]}))
     wide = {"n": 1 << 80, "list": [1 << 60, 2]}

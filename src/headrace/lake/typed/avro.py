@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.lake.typed.columns import column, entry, field_columns
 from headrace.lake.typed.parser import Parsed
-from headrace.schemas.avro import ANY_ID, parsed_avro, read_avro
+from headrace.schemas.avro import ANY_ID, exact_avro, parsed_avro, read_avro
 from headrace.schemas.avro_bytes import Unfit, check_of
 from headrace.schemas.fields import is_unknown
 
@@ -35,8 +35,9 @@ class AvroParser:
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._writers = {key: parsed_avro(schema) for key, schema in schemas.items()}
         self._checks = {key: check_of(schema) for key, schema in self._writers.items()}
-        self._reader = [*self._writers.values()][-1]
-        self.root = read_avro([*schemas.values()][-1])
+        *_, (self._newest, newest) = schemas.items()
+        self._reader = parsed_avro(exact_avro(newest))
+        self.root = read_avro(newest)
 
     def parse(self, values: Sequence[bytes | None]) -> Parsed:
         """The columns of the values that parse, and why others do not. A null is a row of nulls."""
@@ -78,7 +79,8 @@ class AvroParser:
     def _read(self, value: bytes, start: int, key: str) -> Any:
         stream = io.BytesIO(value)
         stream.seek(start)
-        return fastavro.schemaless_reader(stream, self._writers[key], self._reader)
+        reader = None if key == self._newest else self._reader
+        return fastavro.schemaless_reader(stream, self._writers[key], reader)
 
     def _convert(self, objects: Sequence[Any]) -> list[pa.Array]:
         if self.root.kind == "object":

@@ -228,7 +228,7 @@ class Derivation:
             raw.refresh()  # merged with others since it was listed: then the next round finds those
         for outcome in outcomes:
             topic, partition = outcome.range.topic, outcome.range.partition
-            if outcome.missing in raw.snapshot.named:
+            if outcome.missing is not None and outcome.missing in raw.snapshot.named:
                 self._stop(topic, partition, f"{raw.place / outcome.missing} is missing")
             elif outcome.trouble is not None and outcome.passes:
                 self.setbacks[topic] = outcome.trouble
