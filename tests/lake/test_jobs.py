@@ -87,7 +87,7 @@ def test_spark_that_does_not_start_is_tried_again_and_says_why(tmp_path: Path) -
         [sys.executable, "-c", _STARTED_TWICE],
         capture_output=True, text=True, check=True, env=environment(JAVA_HOME=str(tmp_path), TMPDIR=str(tmp_path)),
     )  # fmt: skip
-    (last,) = tmp_path.glob("headrace-spark-*.log")
+    (last,) = tmp_path.glob("headrace-spark-*/spark.log")
     told = ran.stdout.splitlines()
     assert len(told) == 2
     assert told[1].startswith("Spark did not start (")

@@ -87,7 +87,7 @@ class OwnSpark:
     def __init__(self, master: str | None = None) -> None:
         self._master = _with_tries(master or "local[*]")
         self._spark: SparkSession | None = None
-        self._log: str | None = None
+        self._scratch: Path | None = None
 
     @property
     def session(self) -> SparkSession:
@@ -99,16 +99,15 @@ class OwnSpark:
         self.end()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _keep_py4j_quiet()
-        handle, self._log = tempfile.mkstemp(prefix="headrace-spark-", suffix=".log")
+        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
+        output = self._scratch / "spark.log"
         try:
-            with _output_to(handle):
-                self._spark = _start(self._master)
+            with output.open("wb") as file, _output_to(file.fileno()):
+                self._spark = _start(self._master, self._scratch)
         except Exception as error:
             _forget()
             why = str(error).splitlines()[0]
-            raise NoJava(f"Spark did not start ({why}); its output is in {self._log}") from error
-        finally:
-            os.close(handle)
+            raise NoJava(f"Spark did not start ({why}); its output is in {output}") from error
 
     def is_gone(self) -> bool:
         """Whether its JVM has died, or its cluster has ended it."""
@@ -129,18 +128,15 @@ class OwnSpark:
     def end(self) -> None:
         """Ends the session, whether its JVM still lives or not."""
         if self._spark is not None:
-            if self.is_gone():
-                with warnings.catch_warnings(), contextlib.suppress(Exception):
-                    warnings.simplefilter("ignore")
-                    self._spark.stop()
-                _forget()
-            else:
+            with warnings.catch_warnings(), contextlib.suppress(Exception):
+                warnings.simplefilter("ignore")
                 self._spark.stop()
+            _forget()
             self._spark = None
-        if self._log is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._log)
-            self._log = None
+        if self._scratch is not None:
+            # A JVM that was killed leaves it, and an archive may outlive many.
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
 
 
 def _with_tries(master: str) -> str:
@@ -197,7 +193,7 @@ def _keep_py4j_quiet() -> None:
         root.addHandler(handler)
 
 
-def _start(master: str) -> SparkSession:
+def _start(master: str, scratch: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -208,7 +204,9 @@ def _start(master: str) -> SparkSession:
         "spark.python.authenticate.socketTimeout": "120s",
     }
     if master.startswith("local"):
-        settings |= {"spark.driver.extraJavaOptions": _QUICK_START, "spark.driver.host": "127.0.0.1"}
+        # Spark's own files too are there, unless its settings name another folder.
+        java_options = f'{_QUICK_START} -Djava.io.tmpdir="{scratch}"'
+        settings |= {"spark.driver.extraJavaOptions": java_options, "spark.driver.host": "127.0.0.1"}
     builder = SparkSession.builder.appName("headrace lake").master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)

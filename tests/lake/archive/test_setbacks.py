@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.client import Cluster
+from headrace.client import Cluster, Reader
+from headrace.client.errors import kafka_error
+from headrace.client.reader import Fetched
 from headrace.lake.archive.loop import Archive
 from headrace.lake.archive.round import ArchiveSettings
 from headrace.lake.archive.troubles import Troubles
@@ -20,6 +22,7 @@ from headrace.lake.storage.place import Place, place_of
 from headrace.lake.table.snapshot import Identity
 from headrace.lake.typed.setting import set_definition
 from headrace.schemas.definition import Definition
+from headrace.wire.errors import ErrorCode
 from tests.broker_process import BrokerProcess, wait_until
 from tests.lake.archiving import table_of
 from tests.lake.conftest import Topic
@@ -102,6 +105,26 @@ def test_a_table_that_is_tried_again_and_again_does_not_slow_down_the_others(
                 f"{orders.name}-0: the lake is not writable: No space left on device; trying again in 600 s"
             )
     other.cluster.close()
+
+
+def test_a_broker_that_cannot_answer_for_a_moment_stops_no_partition(
+    orders: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.send([b"1"])
+    fetch, moved = Reader.fetch_raw, kafka_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    failures = iter([moved])
+
+    def fetch_or_fail(reader: Reader, topic: str, partition: int, offset: int) -> Fetched:
+        for failure in failures:
+            raise failure
+        return fetch(reader, topic, partition, offset)
+
+    monkeypatch.setattr(Reader, "fetch_raw", fetch_or_fail)
+    with archiving(orders.address, ArchiveSettings(place_of(tmp_path), [orders.name], commit_every_s=0.1)) as said:
+        wait_until(lambda: count_rows(table_of(tmp_path, orders.name)) == 1, "it is not archived")
+    assert said == [
+        f"{orders.name}-0: the broker answers NOT_LEADER_OR_FOLLOWER at offset 0; trying again in 1 s",
+    ]
 
 
 def test_what_stopped_a_topic_is_told_once_and_again_when_it_comes_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headrace.lake.archive.troubles import Setbacks, pauses
+from headrace.client import BrokerUnreachable
+from headrace.client.errors import kafka_error
+from headrace.lake.archive.troubles import Setbacks, failure_sentence, pauses
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.storage.place import place_of
+from headrace.wire.errors import ErrorCode
 from tests.lake.made_table import make_table, written
 
 
@@ -24,6 +28,20 @@ def test_a_cause_is_said_once_however_many_partitions_it_met() -> None:
     assert setbacks.sentence() == (
         "orders-0, orders-1, orders-2 and 9 more: No space left on device; payments: Permission denied"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (kafka_error(ErrorCode.NOT_CONTROLLER), "the broker answers NOT_CONTROLLER"),
+        (kafka_error(ErrorCode.NOT_CONTROLLER, "It moved"), "the broker answers NOT_CONTROLLER: It moved"),
+        (BrokerUnreachable("No broker answers"), "waiting for the broker: No broker answers"),
+        (OSError(errno.ENOSPC, "No space left on device", "/lake/a"), "No space left on device: /lake/a"),
+        (KeyError("a"), "KeyError: 'a'"),
+    ],
+)
+def test_a_round_that_came_to_nothing_is_told_by_its_cause(error: Exception, sentence: str) -> None:
+    assert failure_sentence(error) == sentence
 
 
 def test_pauses_grow_up_to_a_minute() -> None:

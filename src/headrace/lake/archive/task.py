@@ -14,7 +14,9 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from headrace.client import BrokerUnreachable, Cluster
+from headrace.client.errors import RetriableError
 from headrace.lake.archive.history import OTHER_RECORD, LastRecord, has_another_record, holes_in, tail_of
+from headrace.lake.archive.troubles import broker_answers
 from headrace.lake.connecting import Connecting
 from headrace.lake.fetching import OffsetRange, Portion, Silence, fetch_range
 from headrace.lake.records.decode import decode, table_rows
@@ -135,8 +137,8 @@ def archive_range(connecting: Connecting, task: ArchiveTask) -> Outcome:
     except BrokerUnreachable as error:
         return Outcome(task, trouble=str(error), passes=True)
     except KafkaError as error:
-        passes = error.code is ErrorCode.OFFSET_OUT_OF_RANGE
-        return Outcome(task, trouble=f"{error.code.name} at offset {position}: {error.message}", passes=passes)
+        passes = isinstance(error, RetriableError) or error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        return Outcome(task, trouble=broker_answers(error, f" at offset {position}"), passes=passes)
     except BatchError as error:
         return Outcome(task, trouble=f"a batch at offset {position} cannot be read: {error}")
     if position == wanted.start:

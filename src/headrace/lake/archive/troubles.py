@@ -82,7 +82,7 @@ class Setbacks(msgspec.Struct):
 
     def sentence(self) -> str:
         """All of it, in one line."""
-        return "; ".join(f"{_names(where)}: {why}" for why, where in self.met.items())
+        return "; ".join(f"{_names(where)}: {why.rstrip('.')}" for why, where in self.met.items())
 
 
 def _names(where: list[str]) -> str:
@@ -99,12 +99,17 @@ def pauses(most_s: float = MOST_PAUSE_S) -> Iterator[float]:
         pause_s = min(2 * pause_s, most_s)
 
 
+def broker_answers(error: KafkaError, where: str = "") -> str:
+    """The error of a broker in words."""
+    return f"the broker answers {error.code.name}{where}" + (f": {error.message}" if error.message else "")
+
+
 def failure_sentence(error: Exception) -> str:
     """What to say of a round that came to nothing."""
     if isinstance(error, BrokerUnreachable):
         return f"waiting for the broker: {reason(error)}"
     if isinstance(error, KafkaError):
-        return f"the broker answers {error.code.name}: {reason(error)}"
+        return broker_answers(error)
     if isinstance(error, OSError | ValueError | DeltaError | RuntimeError):
         return reason(error)
     return f"{type(error).__name__}: {reason(error)}"
