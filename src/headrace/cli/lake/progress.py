@@ -72,7 +72,8 @@ class ArchiveProgress(_Line):
         rate = (self._rows - before) / max(now - since, 1e-3)
         left = f", {done.lag / rate:,.0f} s left" if rate > 0 and done.lag else ""
         if self._is_terminal:
-            self.show(f"{count_of(self._rows, 'row')} archived, {rate:,.0f} a second, {done.lag:,} to go{left}")
+            rows = count_of(self._rows, "row")
+            self.show(f"{rows} archived, {rate:,.0f} a second, {done.lag:,} to go{left}{_stopped(done)}")
         elif not done.is_last and (done.rows or not done.setbacks):
             self.say(_told(done))
 
@@ -87,7 +88,13 @@ def _told(done: Round) -> str:
     typed = done.typed
     parsed = f", {typed.rows:,} parsed, {typed.rejected:,} rejected" if typed.rows or typed.rejected else ""
     behind = f", {typed.lag:,} to parse" if typed.lag else ""
-    return f"{count_of(done.rows, 'row')} archived in {done.seconds:.1f} s, {done.lag:,} to go{parsed}{behind}"
+    rows = count_of(done.rows, "row")
+    return f"{rows} archived in {done.seconds:.1f} s, {done.lag:,} to go{parsed}{behind}{_stopped(done)}"
+
+
+def _stopped(done: Round) -> str:
+    """Why is said once; that it still holds, in each line."""
+    return f", {count_of(done.stopped, 'partition')} stopped" if done.stopped else ""
 
 
 class VerifyProgress(_Line):

@@ -62,6 +62,8 @@ class Round(msgspec.Struct):
     commits: int = 0
     fetched_bytes: int = 0
     lag: int = 0
+    stopped: int = 0
+    """Partitions that are not archived until somebody mends what stops them."""
     seconds: float = 0.0
     is_last: bool = False
     """Nothing is left of what was asked for."""
@@ -113,7 +115,7 @@ class Carrier:
         if unseen := [table for table in self._ours(topics, ends) if is_time("repair", table, REPAIR_EVERY_S)]:
             self._repair.round(unseen, lambda: (self.topics.local_starts(topics), latest), done.setbacks)
         self._carry(plans, done)
-        done.lag = self._lag_of(latest)
+        done.lag, done.stopped = self._lag_of(latest), len(self._troubles.stopped)
         self._look_after(self._ours(topics, ends), done)
         done.seconds = time.monotonic() - began
         return done
