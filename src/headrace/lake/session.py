@@ -27,6 +27,7 @@ OLDEST_JAVA = 17
 TRIES = 4
 """Of a task. Spark's own default for a cluster; locally it would give up a job with the first worker that dies."""
 _QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_EXIT_S = 10.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LOCAL = re.compile(r"local(?:\[\s*(\d+|\*)\s*\])?")
 
@@ -168,6 +169,9 @@ def _forget() -> None:
             gateway.shutdown()
         process = getattr(gateway, "proc", None)
         if process is not None and process.poll() is None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                process.stdin.close()  # it ends with its input, and takes away its files
+                process.wait(_EXIT_S)
             process.kill()
             process.wait()
     SparkContext._gateway = SparkContext._jvm = None
