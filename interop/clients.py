@@ -153,8 +153,30 @@ CONSOLE = Client(
     run=(sys.executable, "-m", "interop.console"),
 )
 
+_DEBIAN_PROMETHEUS = ("apt-get", "install", "-y", "-q", "--no-install-recommends", "prometheus")
+PROMETHEUS = Client(
+    name="prometheus",
+    tools=(
+        Tool("prometheus", "the Debian or Ubuntu package `prometheus`", _DEBIAN_PROMETHEUS),
+        Tool("promtool", "the Debian or Ubuntu package `prometheus`", _DEBIAN_PROMETHEUS),
+    ),
+    run=(sys.executable, "-m", "interop.prometheus"),
+)
+
+_EXPORTERS = HERE / "exporters" / "modules.txt"
+EXPORTERS = Client(
+    name="exporters",
+    tools=(Tool("go", "Go 1.26 or later"),),
+    manifests=(_EXPORTERS,),
+    fetch=tuple(("go", "install", module) for module in _EXPORTERS.read_text().split()),
+    run=(sys.executable, "-m", "interop.exporters"),
+    env={**GO_ENV, "GOBIN": str(CACHE / "exporters")},
+)
+
 CLIENTS = (
     CONSOLE,
+    PROMETHEUS,
+    EXPORTERS,
     Client(
         name="java",
         tools=(JAVA, Tool("javac", "a JDK, 17 or later"), MAVEN),

@@ -6,6 +6,7 @@ import { asHex, asJson, asTree, bytesOf, preview } from "../content.js";
 const SHOWN_MAX = 500;
 const SEARCH_MAX_BYTES = 2e9;
 const LIVE_WAIT_MS = 2000;
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const COLUMNS = ["Partition", "Offset", "Time (UTC)", "Key", "Value"];
 
 // A schema is kept in this browser, for each topic, and for keys and values apart.
@@ -146,17 +147,22 @@ export default async function messages(area, topic, query, session) {
     const { signal } = aborter;
     state("live");
     more.hidden = true;
-    try {
-      let at = (await get(address, { ...question(), from: "end", limit: 1 }, signal)).cursor;
-      while (!signal.aborted) {
-        const began = Date.now();
-        const found = await get(address, { ...question(), cursor: at, limit: 100, wait_ms: LIVE_WAIT_MS }, signal);
+    let at = "";
+    while (!signal.aborted) {
+      const began = Date.now();
+      try {
+        const found = at ? await get(address, { ...question(), cursor: at, limit: 100, wait_ms: LIVE_WAIT_MS }, signal) : await get(address, { ...question(), from: "end", limit: 1 }, signal);
         at = found.cursor;
         put(found, true);
         status.textContent = `live: ${number(shown)} shown`;
-        await new Promise((done) => setTimeout(done, Math.max(0, 300 - (Date.now() - began))));
+        await pause(Math.max(0, 300 - (Date.now() - began)));
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        if (error.status && error.status < 500) { notice(error.message); state(""); return; }
+        status.textContent = "live: waiting for the broker";
+        await pause(2000);
       }
-    } catch (error) { if (error.name !== "AbortError") { notice(error.message); state(""); } }
+    }
   }
 
   shape();

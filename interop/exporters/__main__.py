@@ -1,0 +1,90 @@
+"""Other programs' lag is the same as ours: kafka_exporter, KMinion and Burrow, for a topic of format `log`.
+
+`make interop` runs it, with a broker of its own. For topics of format `stream` they subtract offsets that are made of
+times. Burrow reads commits off the topic __consumer_offsets, which there is none of (docs/decisions/017): it sees where
+topics end, and no groups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.broker_process import free_port
+
+from interop.clients import EXPORTERS
+from interop.lagging import GROUP, LAG, RECORDS, TOPIC, get, lagging_broker, running, wait_for
+from interop.report import Checks, expect_in
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m interop.exporters")
+    parser.add_argument("address", nargs="?", help="not used: there is a broker of its own")
+    parser.parse_args()
+    checks = Checks(", ".join(EXPORTERS.manifests[0].read_text().split()))
+    with tempfile.TemporaryDirectory(prefix="headrace-exporters-") as name:
+        folder = Path(name)
+        with lagging_broker(folder) as (broker, _):
+            checks.check("kafka_exporter: same lag", lambda: _compare_kafka_exporter(broker.address))
+            checks.check("KMinion: same lag", lambda: _compare_kminion(broker.address, folder))
+            checks.check("Burrow: same ends of partitions", lambda: _compare_burrow(broker.address, folder))
+    sys.exit(1 if checks.failures else 0)
+
+
+def _compare_kafka_exporter(address: str) -> None:
+    port = free_port()
+    program = str(EXPORTERS.work_dir / "kafka_exporter")
+    with running(program, f"--kafka.server={address}", f"--web.listen-address=127.0.0.1:{port}") as said:
+        name = f'kafka_consumergroup_lag_sum{{consumergroup="{GROUP}",topic="{TOPIC}"}}'
+        wait_for(lambda: name in get(f"http://127.0.0.1:{port}/metrics"), said)
+        expect_in(f"{name} {LAG}\n", get(f"http://127.0.0.1:{port}/metrics"))
+
+
+def _compare_kminion(address: str, folder: Path) -> None:
+    port = free_port()
+    config = folder / "kminion.yml"
+    config.write_text(
+        json.dumps(
+            {
+                "kafka": {"brokers": [address]},
+                "minion": {"consumerGroups": {"enabled": True, "scrapeMode": "adminApi"}},
+                "exporter": {"host": "127.0.0.1", "port": port},
+            }
+        )
+    )
+    with running("env", f"CONFIG_FILEPATH={config}", str(EXPORTERS.work_dir / "kminion")) as said:
+        name = f'kminion_kafka_consumer_group_topic_lag{{group_id="{GROUP}",topic_name="{TOPIC}"}}'
+        wait_for(lambda: name in get(f"http://127.0.0.1:{port}/metrics"), said)
+        expect_in(f"{name} {LAG}\n", get(f"http://127.0.0.1:{port}/metrics"))
+
+
+def _compare_burrow(address: str, folder: Path) -> None:
+    port = free_port()
+    home = folder / "burrow"
+    home.mkdir()
+    (home / "burrow.toml").write_text(
+        f"""
+[zookeeper]
+servers = []
+[client-profile.local]
+kafka-version = "2.1.0"
+[cluster.local]
+class-name = "kafka"
+servers = ["{address}"]
+client-profile = "local"
+topic-refresh = 10
+offset-refresh = 2
+[httpserver.default]
+address = "127.0.0.1:{port}"
+"""
+    )
+    with running(str(EXPORTERS.work_dir / "Burrow"), "--config-dir", str(home), cwd=home) as said:
+        ends = f"http://127.0.0.1:{port}/v3/kafka/local/topic/{TOPIC}"
+        wait_for(lambda: sum(json.loads(get(ends))["offsets"]) == RECORDS, said)
+
+
+if __name__ == "__main__":
+    main()
