@@ -17,7 +17,6 @@ from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store
-from headrace.store.topic_configs.policy import TopicPolicy, policy_of
 from tests.store.cold_copy import ColdCopy
 from tests.store.produced import log_partition, until
 from tests.store.servers import Valkey
@@ -25,7 +24,6 @@ from tests.store.tiered import OPTIONS, fill
 
 CONFIGS = {"remote.storage.enable": "true", "local.retention.bytes": "0", "retention.ms": "-1"}
 MEMORY_BYTES = 64 << 20
-POLICY: TopicPolicy = policy_of(CONFIGS)
 
 
 @pytest.fixture
@@ -74,19 +72,19 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
     access = opened(store)
     cold.is_away = True
     for _ in range(3):
-        await retention.apply(access, topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
     assert told.startswith("records of a tiered topic cannot leave Redis")
     for part in range(40):
         await store.link.call("SET", f"ballast-{part}", bytes(MEMORY_BYTES // 64))
     await until(lambda: store.memory_percent >= 60)
     for _ in range(3):
-        await retention.apply(access, topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
     assert told.startswith("the store fills up because records cannot leave Redis")
     cold.is_away = False
     for _ in range(2):
-        await retention.apply(access, topic, [0, 1], POLICY)
+        await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
     assert told.startswith("records of a tiered topic leave Redis again")
     assert [(await store.default.partition(topic, number)).local_start for number in (0, 1)] == [8, 8]
@@ -99,10 +97,22 @@ async def test_an_archive_that_is_behind_is_told_when_it_does_not_move(
     access = opened(store)
     held = cold.batches[topic.uuid, 0]
     later, held[2:] = held[2:], []
-    await retention.apply(access, topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1])
     assert messages(caplog) == []
     held.append(later[0])
-    await retention.apply(access, topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1])
     assert messages(caplog) == []
-    await retention.apply(access, topic, [0, 1], POLICY)
+    await retention.apply(access, topic, [0, 1])
     assert len(messages(caplog)) == 1
+
+
+async def test_what_was_configured_since_the_round_began_holds(store: Store, cold: ColdCopy) -> None:
+    """A slow lake makes a round take long."""
+    as_the_round_began, retention = await made(store, cold), TieredRetention(store)
+    access = opened(store)
+    await store.default.catalogue.set_configs(as_the_round_began, CONFIGS | {"local.retention.bytes": "-2"})
+    await retention.apply(access, as_the_round_began, [0, 1])
+    topic = (await store.default.partition(as_the_round_began, 0)).current_topic
+    await store.default.catalogue.set_configs(topic, {})
+    await retention.apply(access, as_the_round_began, [0, 1])
+    assert [(await store.default.partition(topic, number)).local_start for number in (0, 1)] == [0, 0]

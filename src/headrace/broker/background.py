@@ -127,7 +127,10 @@ class Background:
         for number in numbers:
             try:
                 partition = await access.partition(topic, number)
-                await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
+                await partition.confirm()
+                policy = partition.policy  # as it is now: a round takes long where there are many topics
+                if policy.deletes and not policy.is_tiered:
+                    await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
             except StoreError as error:
                 extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
                 log.info("retention is postponed", extra=extra)
@@ -155,9 +158,9 @@ class Background:
                 )
 
     async def _compact(self, access: Access, topic: Topic, number: int) -> None:
-        policy = self._broker.policy(topic)
+        partition = await access.partition(topic, number)
+        policy = partition.policy  # as it is now, not as it was when the round began
         if policy.compacts:
-            partition = await access.partition(topic, number)
             await partition.compact_if_due(policy.compaction, self._broker.options.store_wait_ms)
 
     async def _count_stored(self) -> None:
@@ -189,6 +192,5 @@ class Background:
         while True:
             await self._pause()
             for access, topic in self._topics():
-                policy = self._broker.policy(topic)
-                if policy.is_tiered:
-                    await self._tiered_retention.apply(access, topic, list(self._broker.led(topic)), policy)
+                if self._broker.policy(topic).is_tiered:
+                    await self._tiered_retention.apply(access, topic, list(self._broker.led(topic)))

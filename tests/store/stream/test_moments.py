@@ -11,6 +11,7 @@ from headrace.store.redis.link import Argument
 from headrace.store.redis.route import Route
 from headrace.store.store import Store
 from headrace.store.stream.ids import parse_id
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.partition.test_contract import all_of
 from tests.store.produced import produce, records_in, values
 from tests.store.servers import Valkey
@@ -106,8 +107,52 @@ async def test_a_read_tells_no_offsets_by_a_table_that_was_cut_meanwhile(
     before = await all_of(partition)
     start = partition.log_start
 
-    async def delete() -> None:
-        await partition.delete_before(before[2].offset)
+    async def trim() -> None:
+        """As Redis code does, which moves no log start; retention takes note of it."""
+        valkey.ask("XTRIM", partition.keys.log, "MAXLEN", 1)
+        await partition.enforce_retention(-1, -1)
 
-    after_the_next(monkeypatch, partition.reads, "XRANGE", delete)
+    after_the_next(monkeypatch, partition.reads, "XRANGE", trim)
     assert set(records_in(await partition.read(start, 1 << 20, True))) <= set(before)
+
+
+async def test_a_reader_whose_offset_is_deleted_meanwhile_is_told_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not carried over what it misses: with auto.offset.reset=none it wants to know."""
+    partition = await open_stream(store)
+    first = (await produce(partition, b"deleted")).base_offset
+    kept = (await produce(partition, b"kept")).base_offset
+    await partition.confirm()
+    monkeypatch.setattr(partition.reads, "call", deleting(partition.reads.call, lambda: partition.delete_before(kept)))
+    with pytest.raises(KafkaError) as refused:
+        await partition.read(first, 1 << 20, True)
+    assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def deleting(call: Callable[..., Awaitable[Any]], delete: Callable[[], Awaitable[object]]) -> Callable[..., Any]:
+    """A call that deletes records before its own command, once."""
+    is_done = False
+
+    async def delete_and_call(*arguments: Argument) -> Any:
+        nonlocal is_done
+        if not is_done:
+            is_done = True
+            await delete()
+        return await call(*arguments)
+
+    return delete_and_call
+
+
+async def test_look_ups_by_time_find_nothing_below_the_log_start(store: Store) -> None:
+    """A crash can leave entries before the log start: it is written before they are removed."""
+    partition = await open_stream(store)
+    await produce(partition, b"deleted")
+    kept = (await produce(partition, b"kept")).base_offset
+    await partition.save_start(kept)
+    found = await partition.find_time(0)
+    assert found is not None
+    assert found[0] == kept
+    await partition.save_start(partition.end)
+    assert await partition.find_time(0) is None
+    assert await partition.find_newest() is None

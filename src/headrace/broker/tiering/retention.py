@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from headrace.store.partition.base import Partition
 from headrace.store.partition.old_records import Limits, Trouble, TroubleKind
 from headrace.store.redis.errors import StoreError
-from headrace.store.topic_configs.policy import TopicPolicy
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
@@ -38,13 +37,10 @@ class TieredRetention:
         self._told: set[tuple[bytes, TroubleKind]] = set()
         self._told_of_memory = False
 
-    async def apply(self, access: Access, topic: Topic, numbers: Sequence[int], policy: TopicPolicy) -> None:
+    async def apply(self, access: Access, topic: Topic, numbers: Sequence[int]) -> None:
         """The turn of a topic's partitions."""
-        limits = Limits(
-            policy.retention_ms, policy.retention_bytes, policy.local_retention_ms, policy.local_retention_bytes
-        )
         for at in range(0, len(numbers), _AT_ONCE):
-            turns = (self._apply(access, topic, number, limits) for number in numbers[at : at + _AT_ONCE])
+            turns = (self._apply(access, topic, number) for number in numbers[at : at + _AT_ONCE])
             for outcome in await asyncio.gather(*turns, return_exceptions=True):
                 if isinstance(outcome, StoreError):
                     log.info("tiering is postponed", extra={"topic": topic.name, "why": str(outcome)})
@@ -52,8 +48,14 @@ class TieredRetention:
                     log.error("tiering failed", extra={"topic": topic.name}, exc_info=outcome)
         self._tell_of_memory()
 
-    async def _apply(self, access: Access, topic: Topic, number: int, limits: Limits) -> None:
+    async def _apply(self, access: Access, topic: Topic, number: int) -> None:
         partition = await access.partition(topic, number)
+        policy = partition.policy  # as it is now: those before it may have waited for the lake
+        if not policy.is_tiered:
+            return
+        limits = Limits(
+            policy.retention_ms, policy.retention_bytes, policy.local_retention_ms, policy.local_retention_bytes
+        )
         key = (topic.uuid, number)
         trouble = self._if_it_stays(key, await partition.leave_to_lake(limits))
         await partition.save_trouble(trouble.why if trouble else "")

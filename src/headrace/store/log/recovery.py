@@ -310,5 +310,5 @@ async def _rebuild(partition: LogPartition) -> None:
         elif partition.policy.is_tiered or partition.log_start < partition.trimmed_to:
             await partition.save_local_start(max(lost_from, first))  # what the lake has of it is not lost
         else:
-            partition.log_start = max(lost_from, first)
+            partition.log_start = max(partition.log_start, lost_from, first)
         await _restore_side_keys(partition)

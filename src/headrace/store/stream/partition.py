@@ -229,6 +229,8 @@ class StreamPartition(Partition):
             rows = await self.rows_from(offset, count)
             if table is not self.ids.exceptions:
                 continue  # it was cut with the stream meanwhile, and these may be entries that it told the offsets of
+            if asked < self.log_start:
+                self.check_offset(asked)  # what it wanted was removed meanwhile
             if not rows:
                 return await self.skip_to_end(offset)
             offsets = self.ids.offsets_of(row[0] for row in rows)

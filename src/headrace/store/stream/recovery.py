@@ -58,7 +58,8 @@ async def rebuild(partition: StreamPartition) -> None:
         if kept or await _last_id(partition) < partition.ids.last:
             await _restore(partition, kept.base if kept else partition.log_start)
             start = kept.base if kept and len(partition.tail) else partition.end
-            partition.log_start = max(partition.log_start, min(start, await partition.find_earliest()))
+            earliest = await partition.find_earliest()
+            partition.log_start = max(partition.log_start, min(start, earliest))
         await _restore_side_keys(partition)
     partition.producers.outdate()
     partition.count_anew()

@@ -48,7 +48,10 @@ async def find_time(partition: StreamPartition, timestamp: int) -> Found | None:
         return None
     key, last = partition.keys.log, str(partition.ids.last)
     rows = await partition.reads.call("XRANGE", key, str(start), last, "COUNT", 1)
-    return _at_its_id(partition, rows)
+    found = _at_its_id(partition, rows)
+    if found is not None and found[0] < partition.log_start:  # it is about to be removed
+        found = _at_its_id(partition, await partition.rows_from(partition.log_start, 1))
+    return found
 
 
 async def find_newest(partition: StreamPartition) -> Found | None:
@@ -56,7 +59,8 @@ async def find_newest(partition: StreamPartition) -> Found | None:
     if not partition.policy.log_append_time:
         return await by_time.find_newest(partition.index, partition.log_start, _StreamTimes(partition))
     key, last = partition.keys.log, str(partition.ids.last)
-    return _at_its_id(partition, await partition.reads.call("XREVRANGE", key, last, "-", "COUNT", 1))
+    found = _at_its_id(partition, await partition.reads.call("XREVRANGE", key, last, "-", "COUNT", 1))
+    return found if found is not None and found[0] >= partition.log_start else None
 
 
 def _at_its_id(partition: StreamPartition, rows: Sequence[StreamEntry]) -> Found | None:
