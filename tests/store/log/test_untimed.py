@@ -121,8 +121,8 @@ def write_old_point(valkey: Valkey, partition: LogPartition, offset: int, max_ti
 
 
 @pytest.mark.parametrize("says", [0, -1])
-async def test_an_older_log_without_times_is_not_trimmed(
-    valkey: Valkey, partition: LogPartition, open_store: OpenStore, says: int
+async def test_an_older_log_without_times_is_as_old_as_when_it_was_first_seen(
+    valkey: Valkey, clock: MovableClock, partition: LogPartition, open_store: OpenStore, says: int
 ) -> None:
     for offset in range(10):
         write_old(valkey, partition, offset, -1, says)
@@ -130,6 +130,9 @@ async def test_an_older_log_without_times_is_not_trimmed(
     again = await same_partition(await open_store(), partition)
     await again.enforce_retention(DAY_MS, -1)
     assert (again.log_start, again.end) == (0, 10)
+    clock.advance(2 * DAY_MS)
+    await again.enforce_retention(DAY_MS, -1)
+    assert again.log_start == 10
 
 
 async def test_of_an_older_log_only_what_has_a_time_is_known_to_be_old(
