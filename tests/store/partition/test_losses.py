@@ -142,6 +142,16 @@ async def test_what_the_store_forgot_of_losses_is_joined_with_what_it_knows(
     assert [one.epoch for one in stored.epochs] == [0, 1]
 
 
+async def test_a_loss_that_the_store_forgot_is_written_again(valkey: Valkey, either: Partition) -> None:
+    await produce_each(either, 0, 10)
+    end, checkpoint = either.end, valkey.checkpoint()
+    await losses.record_gap(either, end, end + 10)
+    await go_back(valkey, checkpoint, store_of(either))
+    await either.confirm()
+    stored = losses.parse(valkey.ask("HMGET", either.keys.meta, *losses.FIELDS))
+    assert (stored.floor, stored.gaps, stored.epochs[-1]) == (end + 10, [Gap(end, end + 10)], EpochStart(1, end + 10))
+
+
 async def test_a_floor_in_the_store_is_not_lowered_by_a_node_that_makes_a_lost_log_again(
     valkey: Valkey, either: Partition, open_store: OpenStore
 ) -> None:

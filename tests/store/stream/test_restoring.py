@@ -108,3 +108,19 @@ async def test_entries_with_other_fields_are_their_writers_own_to_lose(valkey: V
     assert values(await all_of(stream)) == [*numbers(0, 3), b"plain"]
     (_, fields) = valkey.ask("XRANGE", stream.keys.log, "-", "+")[-1]
     assert (fields[b"key"], fields[b"h:a"]) == (b"k", b"b")
+
+
+async def test_a_newer_state_of_a_producer_is_not_taken_back(valkey: Valkey, nodes: Nodes) -> None:
+    """Whoever restores may not know the newest batches: what is newer in the store wins."""
+    keys, known = nodes.before.keys, b"0 0:0:5-0 1:1:6-0"
+    for stored, kept in (
+        (b"0 2:2:7-0", b"0 2:2:7-0"),
+        (b"0 2:2:6-1", b"0 2:2:6-1"),
+        (b"0 0:0:5-0", known),
+        (None, known),
+    ):
+        valkey.ask("DEL", keys.producers)
+        if stored is not None:
+            valkey.ask("HSET", keys.producers, "7", stored)
+        await nodes.before.scripts.run("restore_producers", [keys.producers, keys.meta], ["7", known])
+        assert valkey.ask("HGET", keys.producers, "7") == kept
