@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.store.cluster.catalogue import Placing
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition import origin
 from headrace.store.partition.index import Point
@@ -15,22 +16,22 @@ from tests.store.compacted import ALWAYS, NEVER, UNKNOWN_MS, compact, compacted_
 from tests.store.conftest import OpenStore
 from tests.store.log.test_back_in_time import go_back
 from tests.store.log.test_compaction_kills import assert_reads, fill
-from tests.store.produced import same_partition
+from tests.store.produced import log_partition, same_partition
 from tests.store.servers import Valkey
 
 
 @pytest.fixture
 async def orders(store: Store) -> LogPartition:
-    return await compacted_topic(store)
+    placing = Placing(2, {0: [1, 0]})
+    topic = await store.default.catalogue.create("orders", 1, {"cleanup.policy": "compact"}, placing)
+    return await log_partition(store, topic)
 
 
 async def led_elsewhere(partition: LogPartition, open_store: OpenStore) -> LogPartition:
-    """The partition on a second node, which leads it from now on."""
-    stores: list[Store] = []
-    while not stores or stores[-1].nodes.leader(partition.topic, partition.number) != stores[-1].nodes.me:
-        stores.append(await open_store())
-        assert len(stores) < 20
-    other = await same_partition(stores[-1], partition)
+    """The partition on a second node, which leads it from now on: the one that it was assigned to."""
+    store = await open_store(node_id=1)
+    assert store.nodes.leader(partition.topic, partition.number) == store.nodes.me
+    other = await same_partition(store, partition)
     await other.confirm()
     await put(other, (b"moved", b""))
     return other
