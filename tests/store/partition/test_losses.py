@@ -17,6 +17,8 @@ from tests.store.partition.test_contract import all_of, numbers, on, produce_eac
 from tests.store.produced import produce, store_of, until, values
 from tests.store.servers import Valkey
 
+PATIENCE_S = 30
+
 
 @pytest.fixture(params=[{}, {"headrace.format": "stream"}], ids=["log", "stream"])
 def configs(request: pytest.FixtureRequest) -> dict[str, str]:
@@ -48,6 +50,8 @@ async def go_back(valkey: Valkey, checkpoint: Path, *stores: Store) -> None:
     before = [(store.link.timeline, store.reads.timeline) for store in stores]
     valkey.go_back_to(checkpoint)
     await until_seen(before, stores)
+    for store in stores:
+        await store.leases.wait_up(PATIENCE_S)
 
 
 async def until_seen(before: list[tuple[int, int]], stores: tuple[Store, ...]) -> None:
