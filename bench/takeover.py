@@ -1,31 +1,48 @@
 """How long partitions pause when their node goes: stopped in order, or killed, while clients produce.
 
 Three nodes on one store. Each round one of them goes, under a steady load, and comes back before the next round. The
-figure of librdkafka is the longest time between two acknowledgements of a partition that the node led; that of the Java
-client is the longest time that a record waited for its own.
+figure of a round is the longest time between two acknowledgements of a partition that the node led, the median of its
+partitions.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from tests.broker_process import BrokerProcess, RedisProcess
-from tests.faults.several_nodes import PLACES, TOPICS, Nodes
-from tests.faults.witnesses import Sender
+from tests.faults.several_nodes import PARTITIONS, PLACES, TOPICS, Nodes
+from tests.faults.witnesses import Place, Sender
 
 from bench.kafka import tool_command, why_not
 from bench.report import Figure, Report
 
 _PAUSE_S = 0.005
-_JAVA_RATE = 500
-_JAVA_REPORT_MS = 500
-_JAVA_LINE = re.compile(r"([\d.]+) ms max latency")
+_MORE = 20
+_APART_S = 4.0
+"""Longer than a lease, as docs/scale.md asks for: a client that looked at the metadata a moment ago does not look again
+at once."""
+_JAVA_SOURCE = Path(__file__).with_name("Pauses.java")
+
+
+class _Watched(Protocol):
+    """A producer that notes the pauses of partitions."""
+
+    @property
+    def longest_pause_s(self) -> Mapping[Place, float]: ...
+
+    def goes_on(self) -> None: ...
+
+    def watch_pauses(self) -> None: ...
+
+    def stop(self) -> None: ...
+
 
 GOES: dict[str, Callable[[BrokerProcess], object]] = {
     "stopped in order": BrokerProcess.stop,
@@ -39,9 +56,9 @@ def run(report: Report, *, quick: bool) -> None:
         report.leave_out("the Java client's pauses", missing)
     with _nodes() as nodes:
         for how, go in GOES.items():
-            found = {"librdkafka": _librdkafka(nodes, go, rounds)}
+            found = {"librdkafka": _pauses_s(Sender("sender", nodes.addresses, PLACES, _PAUSE_S), nodes, go, rounds)}
             if not missing:
-                found["Java"] = _java(nodes, go, rounds)
+                found["Java"] = _pauses_s(_JavaSender(nodes.addresses), nodes, go, rounds)
             for client, pauses_s in found.items():
                 values = {"median": [median(pauses_s)], "longest": [max(pauses_s)]}
                 report.add(Figure("takeover", f"pause of a partition whose node is {how}, {client}", "s", values))
@@ -69,48 +86,57 @@ def _rounds(nodes: Nodes, rounds: int) -> Iterator[tuple[int, BrokerProcess]]:
         yield place, nodes.all[place]
         nodes.all[place].start()
         nodes.know_each_other()
+        time.sleep(_APART_S)
 
 
-def _librdkafka(nodes: Nodes, go: Callable[[BrokerProcess], object], rounds: int) -> list[float]:
-    pauses_s: list[float] = []
-    sender = Sender("sender", nodes.addresses, PLACES, _PAUSE_S)
+def _pauses_s(sender: _Watched, nodes: Nodes, go: Callable[[BrokerProcess], object], rounds: int) -> list[float]:
+    """Of each round: the median over the partitions that the node led."""
+    found: list[float] = []
     try:
+        sender.goes_on()
         for place, broker in _rounds(nodes, rounds):
             sender.goes_on()
             led = nodes.led_by(place)
             sender.watch_pauses()
             go(broker)
             sender.goes_on()
-            pauses_s.append(median(sender.longest_pause_s[one] for one in led))
+            found.append(median(sender.longest_pause_s[one] for one in led))
     finally:
         sender.stop()
-    return pauses_s
+    return found
 
 
-def _java(nodes: Nodes, go: Callable[[BrokerProcess], object], rounds: int) -> list[float]:
-    """Its longest waits, one for each round."""
-    pauses_s: list[float] = []
-    command = tool_command(
-        "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", nodes.addresses,
-        "--topic", next(iter(TOPICS)), "--num-records", "10000000", "--throughput", str(_JAVA_RATE),
-        "--record-size", "100", "--reporting-interval", str(_JAVA_REPORT_MS),
-        "--command-property", "linger.ms=0", "batch.size=1",
-    )  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as producer:
-        try:
-            assert producer.stdout is not None
-            _longest_ms(producer, 6)  # its start
-            for _, broker in _rounds(nodes, rounds):
-                _longest_ms(producer, 4)  # back to normal after the last round
-                go(broker)
-                pauses_s.append(_longest_ms(producer, 8) / 1000)
-        finally:
-            producer.kill()
-    return pauses_s
+class _JavaSender:
+    """Apache Kafka's producer with its own settings (Pauses.java), in a process of its own."""
 
+    def __init__(self, addresses: str) -> None:
+        topics = [f"{topic}={PARTITIONS}" for topic in TOPICS]
+        command = tool_command(str(_JAVA_SOURCE), addresses, str(round(_PAUSE_S * 1000)), *topics)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
-def _longest_ms(producer: subprocess.Popen[str], lines: int) -> float:
-    """Of the next reports, which come twice a second while records are acknowledged."""
-    assert producer.stdout is not None
-    found = (_JAVA_LINE.search(producer.stdout.readline()) for _ in range(lines))
-    return max(float(one[1]) if one else 0.0 for one in found)
+    def _ask(self, question: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{question}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        if not answer or answer.startswith("failed"):
+            raise RuntimeError(f"the Java producer: {answer or 'it ended'}")
+        return answer
+
+    def goes_on(self) -> None:
+        self._ask(f"on {_MORE}")
+
+    def watch_pauses(self) -> None:
+        self._ask("watch")
+
+    @property
+    def longest_pause_s(self) -> dict[Place, float]:
+        rows = [row.split(" ") for row in self._ask("pauses").split(",")]
+        return {(topic, int(number)): int(took_ms) / 1000 for topic, number, took_ms in rows}
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
