@@ -441,10 +441,10 @@ async def test_a_node_that_is_behind_does_not_take_back_how_far_offsets_were_giv
     await other.confirm()
     end = other.end
     valkey.ask("XTRIM", stream.keys.log, "MAXLEN", 0)
-    timelines = store.link.timeline, other_store.link.timeline
+    timelines = stream.link.timeline, other.link.timeline
     valkey.restart()
-    await until(lambda: store.link.timeline > timelines[0] and other_store.link.timeline > timelines[1])
-    await until(lambda: store.link.is_up and other_store.link.is_up)
+    await until(lambda: stream.link.timeline > timelines[0] and other.link.timeline > timelines[1])
+    await until(lambda: stream.link.is_up and other.link.is_up)
     await other.confirm()
     await stream.confirm()
     assert valkey.ask("HGET", stream.keys.meta, "seen").startswith(b"%d-9000 " % now_ms)
