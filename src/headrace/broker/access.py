@@ -1,9 +1,9 @@
-"""What a caller reaches: the topics, partitions, groups and configs of its organisation.
+"""What a caller can access: the topics, partitions, groups and configs of its organisation.
 
-This is the one door to them. Handlers have it as their `Call`, work in the background opens one for the broker itself,
-and nothing else in the broker touches a catalogue or the coordinator (a test looks for it). So a question about rights
-or about the organisation is asked here, and nobody can forget to ask it: whoever reaches for something has to say which
-operation it is for, and what changes a topic asks for the right by itself.
+This is the only way to them. Handlers have it as their `Call`, background work opens one for the broker itself, and
+nothing else in the broker touches a catalogue or the coordinator (a test checks this). So rights and organisations are
+checked here and no handler can forget to: every access names its operation, and changes to a topic check their own
+right.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the administrative handlers share.
+"""Shared by the administrative handlers.
 
-Changes that go through when somebody else changes the same topic, and manners: a request may name a great many things,
-so they are done one after the other with room for other connections between them, and what is said of each is short.
+Changes that survive concurrent changes to the same topic; and fairness: a request may name very many resources, so they
+are handled one by one, yielding to other connections in between, with short messages for each.
 """
 
 from __future__ import annotations

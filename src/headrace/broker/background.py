@@ -1,6 +1,6 @@
-"""What a broker does although nobody asks: retention, compaction, leaving records to the lake.
+"""Background work of a broker: retention, compaction, moving records to the lake.
 
-It goes through the topics of every organisation in the name of the broker itself.
+It covers the topics of every organisation, on behalf of the broker itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A call: one request's way to what it asks for, and what came with it."""
+"""A call: one request's access to topics and groups, and its context."""
 
 from __future__ import annotations
 

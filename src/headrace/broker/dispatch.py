@@ -1,8 +1,8 @@
-"""From a frame to its answer: which API, which version, which handler.
+"""From a frame to its response: API, version, handler.
 
-A handler is `handle(call, request)` in `handlers/<api>.py`, the file named like the API and imported at its first use.
-APIs of features that are not there are answered with an error (`refused_apis`). What is not known at all gets what
-Kafka gives: ApiVersions an answer that every client can read, anything else a closed connection, and a line in the log.
+A handler is `handle(call, request)` in `handlers/<api>.py`, named like the API and imported on first use. APIs of
+missing features get an error (`refused_apis`). Unknown APIs and versions get what Kafka gives: ApiVersions a response
+that every client can read, anything else a closed connection and a log line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a reader of committed records is given: nothing beyond the last stable offset, and what to leave out.
+"""read_committed: nothing beyond the last stable offset, and the list of aborted transactions.
 
-Aborted records are sent all the same, with the list of their transactions: the client leaves them out. So batches
-travel as they are stored, whoever reads them.
+Aborted records are sent too, with the list of their transactions, and the client skips them. So batches are sent as
+stored, whoever reads them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): what a consumer asked for is remembered, so it sends only what changes.
+"""Fetch sessions (KIP-227): the broker remembers a consumer's partitions, so requests carry only changes.
 
-A session lives in one connection's requests: each names its id and the next epoch. In an incremental answer a
-partition appears only if it has records, an error, or a high watermark or log start that the client has not seen.
-There is a limit for each organisation; when it is reached the session that was used longest ago makes room, and its
-client starts over. A session is the principal's that began it: to others it does not exist.
+Each request names the session's id and the next epoch. In an incremental response a partition appears only if it has
+records, an error, or a high watermark or log start that the client has not seen. The number is limited per
+organisation; at the limit the least recently used session is evicted, and its client starts over. A session belongs to
+the principal that opened it; for others it does not exist.
 """
 
 from __future__ import annotations

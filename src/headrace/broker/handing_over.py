@@ -1,8 +1,8 @@
-"""Leaving in good order while others go on: partitions and groups are theirs before clients are told so.
+"""Orderly shutdown with other nodes running: they own partitions and groups before clients are told so.
 
-New requests are held for the moment that it takes: what is queued is appended, each partition is left with a snapshot
-of its producers, the lease is given back and the others are told. Whoever was held is then answered by what holds now:
-another node leads (6), another one coordinates (16). One look at the metadata, at any node, leads there.
+New requests are held meanwhile: queued batches are appended, each partition is closed with a snapshot of its producers,
+the lease is released and the other nodes are notified. Held requests are then answered from the new state: another node
+leads (6), another one coordinates (16). One metadata refresh, at any node, leads clients there.
 """
 
 from __future__ import annotations

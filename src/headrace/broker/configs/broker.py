@@ -1,7 +1,7 @@
-"""The configs in force on this broker: what it was started with, and over it what was set while it runs.
+"""The effective configs of this broker: those it was started with, overridden by those set at run time.
 
-Stored values may come from another version of the broker: what this one does not know or cannot read is kept, shown
-nowhere and acted on as if it were not set.
+Stored values may come from another version of the broker: unknown or unreadable ones are kept, hidden, and treated as
+not set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every config of a broker: under Kafka's name where there is one, else `headrace.` and the setting's name with dots.
+"""Every broker config: under Kafka's name if there is one, else `headrace.` and the setting's name with dots.
 
-Those that Kafka changes while a broker runs are changed while it runs here too; the rest is read-only. As with topics,
-the ones that tools set without asking are accepted although nothing here follows them.
+Configs that Kafka can change at run time can be changed here too; the rest is read-only. As with topics, configs that
+tools set unasked are accepted although they have no effect.
 """
 
 from __future__ import annotations

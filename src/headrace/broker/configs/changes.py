@@ -1,7 +1,7 @@
-"""Changing configs: what AlterConfigs and IncrementalAlterConfigs have in common.
+"""Changing configs: the common part of AlterConfigs and IncrementalAlterConfigs.
 
-Topics keep their configs in the catalogue; those of brokers and groups are stored beside it. Either way a change is
-made from what is there and written over that alone, so no node undoes another's. For anything else the answer says
+Topics keep their configs in the catalogue; those of brokers and groups are stored next to it. Either way a change is
+derived from the current value and replaces only that, so no node undoes another's. For anything else the response says
 what to do instead.
 """
 

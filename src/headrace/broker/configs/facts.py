@@ -1,6 +1,6 @@
-"""Facts beside configs: what Kafka's own answers have no room for, given to whoever asks for them by name.
+"""Read-only facts as configs, for which Kafka's responses have no fields; returned only if requested by name.
 
-The console and `headrace` read them. Each is JSON, bounded, and read when it is asked for.
+The console and `headrace` read them. Each is bounded JSON, read on request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The configs of a group: those of Kafka 4 for the consumer, share and streams protocols. None touches classic groups.
+"""Group configs: those of Kafka 4 for the consumer, share and streams protocols. None affects classic groups.
 
-They are stored, checked and shown, in Kafka's words and within the bounds that a Kafka broker has by default. Nothing
-here follows them until those protocols are spoken.
+They are checked with Kafka's messages and default bounds, stored and shown. They have no effect until those protocols
+are supported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a config's value comes from: layers, the first of which decides.
+"""Where a config's value comes from: the first layer that has one decides.
 
-Kafka's order: what was set for this broker while it runs, for all brokers while they run, when it was started, and the
-default. A topic's or a group's own value goes before all of them. DescribeConfigs shows every layer as a synonym.
+Kafka's order: set at run time for this broker, set at run time for all brokers, set at start, default. A topic's or a
+group's own value comes before all of them. DescribeConfigs shows every layer as a synonym.
 """
 
 from __future__ import annotations

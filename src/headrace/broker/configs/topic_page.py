@@ -1,4 +1,4 @@
-"""The page of all topic configs, docs/topic-configs.md, made from their table by `make docs`."""
+"""Renders docs/topic-configs.md from the table of topic configs (`make docs`)."""
 
 from __future__ import annotations
 

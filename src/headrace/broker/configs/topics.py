@@ -1,6 +1,6 @@
-"""Topic configs as clients see them: checked when they are set, shown with where each value comes from.
+"""Topic configs as clients see them: checked when set, shown with the source of each value.
 
-What they come to is the store's (`store/topic_configs/policy.py`).
+The policy that results from them is the store's (`store/topic_configs/policy.py`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Consumer groups on the runtime for owned state: what is particular about them when they are stored and asked."""
+"""Consumer groups on the runtime for owned state: what is specific to storing and querying them."""

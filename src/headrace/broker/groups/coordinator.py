@@ -1,4 +1,4 @@
-"""The coordinator: what handlers ask about the groups that belong to this node."""
+"""The group coordinator: the handlers' interface to the groups of this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups are to the runtime: how a group is stored, its slug claimed, and its offsets mirrored in Redis."""
+"""Groups as a kind of owned state: how a group is stored, its slug claimed, and its offsets mirrored in Redis."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Offsets that are pending in transactions: applied or dropped once the verdict is there.
+"""Offsets pending in transactions, applied or dropped once the outcome is known.
 
-They are rows of their group, which its owner alone writes. Whoever ends a transaction leaves its verdict in the group's
-slot; the owner acts on it whenever offsets are read or committed, and every second. A row whose transaction ended
-without leaving it a verdict came too late for it: the id's own document tells.
+They are rows of their group, written only by its owner. Whoever ends a transaction leaves its outcome in the group's
+slot; the owner applies it whenever offsets are read or committed, and every second. A row whose transaction ended
+without leaving an outcome came too late for it: the id's own document tells.
 """
 
 from __future__ import annotations

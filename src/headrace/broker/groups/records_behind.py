@@ -1,7 +1,7 @@
-"""How many records a group is behind in its stream topics, where a difference of offsets does not tell.
+"""How many records a group is behind in topics of the format `stream`, where offsets do not count records.
 
-Kafka's protocol has no field for it. Like a group's identity it is answered by DescribeConfigs, as read-only configs of
-the group, one per topic; unlike it only to whoever asks for it by name, because it is counted then and there.
+Kafka's protocol has no field for it. Like a group's identity it is returned by DescribeConfigs as read-only configs of
+the group, one per topic; but only if requested by name, because it is counted on request.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forgetting offsets that nobody used for the retention time, those of deleted topics, and groups left with none."""
+"""Deletes offsets unused for the retention time, those of deleted topics, and groups left without any."""
 
 from __future__ import annotations
 

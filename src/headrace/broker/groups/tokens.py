@@ -1,4 +1,4 @@
-"""Tokens: what a request to a group has its answer by, which may come after many others."""
+"""Reply tokens: futures for group responses, which may come long after the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a group that is of no type but `classic`."""
+"""Responses about groups of types other than `classic`, which do not exist here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: a group whose offsets are committed with the transaction."""
+"""AddOffsetsToTxn: adds a group whose offsets are committed with the transaction."""
 
 from __future__ import annotations
 

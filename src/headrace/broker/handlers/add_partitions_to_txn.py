@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn: partitions of the open transaction, or of one that begins with them. All of them or none.
+"""AddPartitionsToTxn: adds partitions to the open transaction, or begins one with them. All of them or none.
 
-From version 4 on brokers of Apache Kafka ask each other, for several ids at once, to verify what they are produced.
+From version 4 on, brokers of Apache Kafka use it among themselves, for several ids at once, to verify produced batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: each entity's quotas change, or are refused with the reason, by themselves (KIP-546)."""
+"""AlterClientQuotas: changes the quotas of each entity, or rejects them with the reason, independently (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: all configs of a resource replaced by those of the request; what it does not name gets its default."""
+"""AlterConfigs: replaces all configs of a resource; those not named get their default."""
 
 from __future__ import annotations
 

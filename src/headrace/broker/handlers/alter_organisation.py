@@ -1,4 +1,4 @@
-"""AlterOrganisation: makes an organisation, or changes the limits of one; -1 lifts a limit."""
+"""AlterOrganisation: creates an organisation, or changes its limits; -1 removes a limit."""
 
 from __future__ import annotations
 

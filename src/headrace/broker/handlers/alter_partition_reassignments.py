@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments: nothing moves from node to node, because the store keeps the records.
+"""AlterPartitionReassignments: nothing moves between nodes, because the store keeps the records.
 
-What asks for the nodes that a partition has already is fine, as in Kafka; a plan for others is refused with the reason.
+A plan that names a partition's current nodes is accepted, as in Kafka; any other is rejected with the reason.
 """
 
 from __future__ import annotations

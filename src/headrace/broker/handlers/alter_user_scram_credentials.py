@@ -1,6 +1,6 @@
-"""AlterUserScramCredentials: passwords set and taken away, as verifiers (KIP-554).
+"""AlterUserScramCredentials: sets and removes passwords, stored as verifiers (KIP-554).
 
-The request carries the salted password; what is kept of it is less. All changes of a user are made together, or none.
+The request carries the salted password, of which less is stored. All changes to a user are applied together, or none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker speaks. From version 5 a client also says whom it believes to talk to (KIP-1242)."""
+"""ApiVersions: the supported APIs. From version 5 a client also names the cluster and node it expects (KIP-1242)."""
 
 from __future__ import annotations
 

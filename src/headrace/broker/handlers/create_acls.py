@@ -1,4 +1,4 @@
-"""CreateAcls: each rule is stored, or refused with the reason, by itself; one that is there already is fine."""
+"""CreateAcls: stores each rule, or rejects it with the reason, independently; an existing rule is no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics: each topic is made, or refused with the reason, by itself; `validate_only` stops short of making it."""
+"""CreateTopics: creates each topic, or rejects it with the reason, independently; `validate_only` only checks."""
 
 from __future__ import annotations
 

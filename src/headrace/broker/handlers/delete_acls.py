@@ -1,4 +1,4 @@
-"""DeleteAcls: the rules that filters mean are removed, and told."""
+"""DeleteAcls: removes the rules that match the filters, and returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: forgets groups without members, their commits included."""
+"""DeleteGroups: deletes groups without members, with their committed offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteOrganisation: removes one that is empty, with its users, ACLs and quotas."""
+"""DeleteOrganisation: deletes an empty organisation, with its users, ACLs and quotas."""
 
 from __future__ import annotations
 

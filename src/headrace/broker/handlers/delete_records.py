@@ -1,4 +1,4 @@
-"""DeleteRecords: moves the log start of partitions up to an offset, and frees what lies before it."""
+"""DeleteRecords: moves the log start of partitions up to an offset, and frees what is before it."""
 
 from __future__ import annotations
 

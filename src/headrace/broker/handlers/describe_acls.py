@@ -1,4 +1,4 @@
-"""DescribeAcls: the rules that a filter means, by resource; without an authorizer, SECURITY_DISABLED."""
+"""DescribeAcls: the rules that match a filter, by resource; without an authorizer, SECURITY_DISABLED."""
 
 from __future__ import annotations
 

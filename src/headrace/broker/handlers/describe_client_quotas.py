@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: the quotas of the caller's organisation that a filter means (KIP-546)."""
+"""DescribeClientQuotas: the quotas of the caller's organisation that match a filter (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""DescribeLogDirs: how large the partitions are that this broker leads, and how much room the store has.
+"""DescribeLogDirs: the size of the partitions that this broker leads, and the free space of the store.
 
-The one log directory is the store. Its size is Redis's `maxmemory`; without one it is unknown (-1), and to all
-organisations but `default`: it would tell them what the others store.
+The store is the only log directory. Its size is Redis's `maxmemory`; without one it is unknown (-1). To organisations
+other than `default` it is always unknown: it would reveal how much the others store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeOrganisations: what organisations there are, with their limits and what they have."""
+"""DescribeOrganisations: the organisations with their limits and usage."""
 
 from __future__ import annotations
 

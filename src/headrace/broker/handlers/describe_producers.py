@@ -1,4 +1,4 @@
-"""DescribeProducers: the producers that a partition knows, as its leader sees them, and what they have open."""
+"""DescribeProducers: the producers of a partition as its leader knows them, with their open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: there are no share groups; as in Kafka, one that does not exist has no offsets."""
+"""DescribeShareGroupOffsets: there are no share groups; as in Kafka, an unknown group has no offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions: the state of transactional ids, and what their open transactions consist of."""
+"""DescribeTransactions: the state of transactional ids, and the partitions of their open transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: the users of the caller's organisation, and how they may log in (KIP-554)."""
+"""DescribeUserScramCredentials: the users of the caller's organisation and their mechanisms (KIP-554)."""
 
 from __future__ import annotations
 

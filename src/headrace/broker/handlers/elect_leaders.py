@@ -1,4 +1,4 @@
-"""ElectLeaders: leaders follow from the nodes that are alive, so there is never one to elect."""
+"""ElectLeaders: leaders follow from the live nodes, so there is never one to elect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""EndTxn: commits or aborts the open transaction. From version 5 its answer is the producer's identity for the next."""
+"""EndTxn: commits or aborts the open transaction. From version 5 the response has the producer id and epoch for the
+next one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExplainAccess: whether somebody of the caller's organisation may do something, and which rule says so."""
+"""ExplainAccess: whether a user of the caller's organisation may do something, and which rule decides."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Fetch: batches out of the log, at once or as soon as there are enough.
+"""Fetch: batches from the log, at once or as soon as there are enough.
 
-A pass over the wanted partitions takes what the tail cache has and reads the rest from Redis, within the request's
-limits. If it yields too little, the request waits for appends; an append through this node wakes it at once.
+A pass over the requested partitions takes what the tail cache has and reads the rest from Redis, within the request's
+limits. If that is too little, the request waits for appends; an append through this node wakes it at once.
 
-Records that left Redis are read in the background (`store/cold/reads.py`): a pass takes what is there by now, and what
-is not does not hold up the partitions that have records. The next fetch finds it.
+Records that have left Redis are read in the background (`store/cold/reads.py`): a pass takes those that have arrived,
+and the others do not delay partitions that have records. The next fetch finds them.
 """
 
 from __future__ import annotations

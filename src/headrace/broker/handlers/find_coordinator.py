@@ -1,4 +1,4 @@
-"""FindCoordinator: which node looks after a group, or a transactional id."""
+"""FindCoordinator: the node that owns a group or a transactional id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether it has to join again."""
+"""Heartbeat: keeps a member's session alive, and tells it when to rejoin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single configs of a resource set, deleted, or a list among them made longer or shorter."""
+"""IncrementalAlterConfigs: sets or deletes single configs of a resource, or appends to and subtracts from lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InitProducerId: a producer id that was never given out before, or the one of a transactional id with a new epoch."""
+"""InitProducerId: a new unique producer id, or that of a transactional id with a new epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup: a member comes in, or comes again. Held back until the others have joined."""
+"""JoinGroup: a member joins or rejoins. The response is held back until the others have joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go. Up to version 2 one at a time, from 3 on several, static ones by instance id."""
+"""LeaveGroup: members leave. Up to version 2 one at a time, from 3 on several, static ones by instance id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has configs. Version 0 asks for client metrics alone, of which there are none here."""
+"""ListConfigResources: resources with configs. Version 0 asks only for client metrics, of which there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets: where a partition starts and ends, and what was written when."""
+"""ListOffsets: start and end of a partition, and offsets by time."""
 
 from __future__ import annotations
 

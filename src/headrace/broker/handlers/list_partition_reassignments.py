@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: none, ever. Nothing moves from node to node, because the store keeps the records."""
+"""ListPartitionReassignments: always none, because the store keeps the records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListTransactions: the transactional ids of this node, those that filters leave."""
+"""ListTransactions: the transactional ids of this node that match the filters."""
 
 from __future__ import annotations
 

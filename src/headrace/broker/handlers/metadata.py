@@ -1,4 +1,4 @@
-"""Metadata: nodes, topics and who leads what. Answered from this node's copy of the catalogue."""
+"""Metadata: nodes, topics and leaders, answered from this node's cached catalogue."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OffsetCommit: positions of a group, stored in one atomic write; a bad partition does not stop the others.
+"""OffsetCommit: stores offsets of a group in one atomic write; a bad partition does not affect the others.
 
-As in Kafka, a partition that does not exist says so whatever the group says, and a commit of nothing else does not
-reach the group; the group's refusal goes before a partition's metadata that is too long.
+As in Kafka, a partition that does not exist is an error whatever the group's state, and a commit of such partitions
+alone does not reach the group; the group's error takes precedence over metadata that is too long.
 """
 
 from __future__ import annotations

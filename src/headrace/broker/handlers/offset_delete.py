@@ -1,4 +1,4 @@
-"""OffsetDelete: forgets commits of topics that nobody in the group reads."""
+"""OffsetDelete: deletes committed offsets of topics that no member reads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OffsetFetch: where a group committed. -1 where it did not, and for a group that does not exist; neither is an error.
+"""OffsetFetch: committed offsets. -1 if nothing was committed or the group does not exist; neither is an error.
 
-A partition that a topic does not have is one. A topic that does not exist is none where it is named, as in Kafka: it
-was deleted, and Java's consumers would end with the error.
+A partition that a topic does not have is an error. A topic that does not exist is not, if it is requested by name, as
+in Kafka: it was deleted, and Java's consumers would stop on the error.
 
 Versions up to 7 ask for one group, later ones for several; from 10 on topics are named by id.
 """

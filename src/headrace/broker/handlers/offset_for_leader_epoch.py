@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ends, so that a consumer notices records that were lost behind it (KIP-320)."""
+"""OffsetForLeaderEpoch: the end of an epoch, so that a consumer notices lost records (KIP-320)."""
 
 from __future__ import annotations
 

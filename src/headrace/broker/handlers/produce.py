@@ -1,11 +1,11 @@
-"""Produce: batches into the log.
+"""Produce: appends batches to the log.
 
-The request's bytes are checked and handed to the partitions' writers as they are; the records inside are not looked
-at, except on a compacted topic, where each needs a key, in the format `stream`, where each becomes an entry, and for
-their times where the header cannot be right. Each partition gets its own answer.
+Batches are checked by their headers and passed to the partitions' writers unchanged. Records are inspected only on
+compacted topics, where each needs a key; in the format `stream`, where each becomes an entry; and for timestamps, if
+the header cannot be right. Each partition gets its own result.
 
-Looking inside a batch can take a while (`store/unpacking.py`). It keeps its place: a connection's batches go into the
-partitions' queues in the order in which they were sent, so those behind it wait.
+Inspecting a batch can take a while (`store/unpacking.py`). It keeps its place: a connection's batches enter the
+partitions' queues in the order of sending, so later ones wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SaslAuthenticate on a connection that is served: the messages of a client that logs in again (KIP-368)."""
+"""SaslAuthenticate on an authenticated connection: re-authentication (KIP-368)."""
 
 from __future__ import annotations
 

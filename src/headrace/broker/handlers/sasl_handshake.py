@@ -1,4 +1,4 @@
-"""SaslHandshake on a connection that is served: the client of a SASL listener logs in again (KIP-368)."""
+"""SaslHandshake on an authenticated connection: begins re-authentication (KIP-368)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: no group is of this type. The error sends clients on to DescribeGroups, for classic groups."""
+"""ShareGroupDescribe: no group is of this type. On the error, clients fall back to DescribeGroups."""
 
 from __future__ import annotations
 

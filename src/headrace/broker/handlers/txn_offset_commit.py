@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: positions of a group that count once the transaction is committed.
+"""TxnOffsetCommit: offsets of a group that take effect when the transaction is committed.
 
-From version 5 on it adds the group to the transaction by itself; before, AddOffsetsToTxn has done so. The transaction
-is asked first and once more when the offsets are stored: should it have ended between, they came too late for it.
+From version 5 on it also adds the group to the transaction; before, AddOffsetsToTxn has done so. The transaction is
+checked first, and again once the offsets are stored: if it ended in between, they came too late for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers: ends what a producer has open in partitions, whatever its transactional id says (KIP-664).
+"""WriteTxnMarkers: ends a producer's open transactions in partitions, whatever its transactional id's state (KIP-664).
 
-Brokers of Apache Kafka send it to each other. Here it is for a person who finds that a transaction hangs.
+Brokers of Apache Kafka send it to each other. Here it is for operators who find a hanging transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a node lives, and whether it can serve: what an orchestrator asks before it restarts it or sends clients.
+"""Liveness and readiness of a node, for orchestrators.
 
-Live means that the event loop turns, which an answer proves. It says nothing of Redis: a restart would not bring that
-back. Ready means that a client's request would be served now.
+Live means that the event loop runs, which any response proves. It says nothing about Redis: a restart would not bring
+that back. Ready means that a client's request would be served now.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A small HTTP/1.1 server on the broker's event loop: GET of fixed paths, one request per connection.
 
-Written by hand because that is all it does: it reads no body and keeps no connection, so it never has to tell where one
-request ends and the next begins, which is what a parser is for (docs/dependencies.md). Everything is bounded: the size
-of a request, the time of a connection, the number of connections. One too many closes the oldest, so holding
-connections open does not keep a probe out.
+Written by hand because that is all it does: it reads no body and keeps no connection alive, so it never has to find
+where one request ends and the next begins, which is what a parser is for (docs/dependencies.md). Everything is bounded:
+the size of a request, the time of a connection, the number of connections. One too many closes the oldest, so idle
+connections cannot block a probe.
 """
 
 from __future__ import annotations
