@@ -1,1 +1,1 @@
-"""Who a client is: SASL exchanges, passwords, tokens, certificates, and the lines that tell of them."""
+"""Authentication of clients: SASL exchanges, passwords, tokens, certificates, and their audit log."""

@@ -1,7 +1,7 @@
-"""The audit of logins: one structured line for each, in the logger of all audits.
+"""The audit log of logins: one structured line each, in the logger of all audits.
 
-A client that is refused in a loop must not fill the disk: of each name only so many refusals a minute are told, and
-then how many were left out.
+A client that is refused in a loop must not fill the disk: refusals are limited per name and minute, and a later line
+says how many were left out.
 """
 
 from __future__ import annotations

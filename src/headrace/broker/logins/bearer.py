@@ -1,4 +1,4 @@
-"""OAUTHBEARER as one connection uses it. Loaded where tokens are: their library is the largest part of a start."""
+"""OAUTHBEARER on one connection. Loaded only if tokens are used: their library is the largest part of a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM credentials as requests carry them: the verifier that is kept, or why there is none (KIP-554)."""
+"""SCRAM credentials in requests: the verifier to store, or why there is none (KIP-554)."""
 
 from __future__ import annotations
 

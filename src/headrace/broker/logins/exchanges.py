@@ -1,4 +1,4 @@
-"""The mechanisms as one connection uses them: the pure rules, with users, threads and keys behind them."""
+"""The mechanisms on one connection: the pure rules, combined with users, threads and keys."""
 
 from __future__ import annotations
 

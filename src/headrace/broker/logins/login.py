@@ -1,8 +1,7 @@
-"""The login of one connection: its SASL exchange, and who it is from then on.
+"""The login of one connection: its SASL exchange, and its principal from then on.
 
-The same machine serves a new connection and one that proves itself again (KIP-368); what differs is that the second
-may become nobody else. It answers messages; whoever holds the connection sends the answers, waits where an answer is
-late, and closes.
+The same machine serves new connections and re-authentication (KIP-368), where the principal must stay the same. It
+answers messages; the connection sends the answers, waits where an answer is delayed, and closes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the logins of a node share: the users, the threads for slow steps, the keys of tokens, the audit."""
+"""Shared by all logins of a node: users, threads for slow steps, token keys, audit."""
 
 from __future__ import annotations
 

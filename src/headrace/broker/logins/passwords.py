@@ -1,7 +1,7 @@
-"""Checks passwords that a client sent (PLAIN): a key derivation of milliseconds, beside the event loop.
+"""Checks passwords sent by clients (PLAIN): a key derivation of several milliseconds, off the event loop.
 
-What was right is remembered for a while, not as the password but as a hash of it under a key that this process alone
-has, together with the verifier: a changed password is checked anew.
+A correct password is cached for a while, not as such but as a hash under a key that only this process has, together
+with the verifier: a changed password is checked again.
 """
 
 from __future__ import annotations

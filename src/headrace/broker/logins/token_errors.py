@@ -1,4 +1,4 @@
-"""What can be wrong with tokens and their keys. Apart from `tokens`, so that nobody else loads its libraries."""
+"""Errors of tokens and their keys. Separate from `tokens`, so that nobody else loads its libraries."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Tokens that were signed elsewhere (JWTs), and the keys that they are checked with (JWKS).
+"""Tokens signed elsewhere (JWTs), and the keys to verify them (JWKS).
 
-A token is good if one of our keys signed it and its issuer, audience, times and scopes are what the settings ask for.
-Nothing that the token itself says leads to a key: `jku`, `x5u` and `jwk` are ignored, and unsigned tokens or such with
-a shared secret are refused. Keys come from a file or over https. A key that is not known is looked for again, but not
-at every token that names one; if that fails, the keys that are known stay.
+A token is valid if one of our keys signed it and its issuer, audience, times and scopes match the settings. Nothing in
+the token itself can name a key: `jku`, `x5u` and `jwk` are ignored, and tokens that are unsigned or use a shared secret
+are rejected. Keys come from a file or over https. An unknown key id triggers a refetch, at a limited rate; if it fails,
+the known keys stay in use.
 """
 
 from __future__ import annotations

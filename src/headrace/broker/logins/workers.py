@@ -1,6 +1,6 @@
-"""Threads for the slow steps of logins: few, and with a bound on how many steps wait for them.
+"""Threads for the slow steps of logins: few, with a bounded queue.
 
-A flood of logins costs the flooder its time, and nobody else theirs.
+A flood of logins delays only those who cause it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a node shows of itself at /metrics: counted as it works, collected when somebody asks."""
+"""What a node exposes at /metrics: counted as it works, collected on request."""

@@ -1,6 +1,6 @@
-"""The samples of a node, read off what it has anyway at the moment somebody asks.
+"""Collects the samples of a node on request, from state that exists anyway.
 
-Labels that clients can make many of, topics and groups, are bounded: beyond the limit all others are one sample.
+Labels that clients can multiply, topics and groups, are bounded: beyond the limit all others share one sample.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far the groups of this node are behind, in records and in seconds.
+"""Lag of this node's groups, in records and in seconds.
 
-In the format `log` lag is a difference of offsets; in `stream`, where offsets are made of times, records are counted,
-or nothing is said where that would cost too much. Seconds are the age of the oldest record that is left to read, by its
-batch's first time; for a position that left Redis it is that of the oldest record in Redis, which is less.
+In the format `log` lag is a difference of offsets; in `stream`, where offsets are times, records are counted, or left
+out where that would cost too much. Seconds are the age of the oldest unread record, by its batch's first timestamp; for
+a position that has left Redis, that of the oldest record in Redis, which is less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The page /metrics: text for Prometheus, made in steps so that a large one does not hold up the event loop.
+"""The page /metrics: text for Prometheus, rendered in steps so that a large one does not block the event loop.
 
-It names topics and groups. So away from loopback it needs a bearer token, and on loopback the Host of this machine: a
-site whose name leads to 127.0.0.1 could read it in a browser otherwise.
+It names topics and groups. So on addresses other than loopback it requires a bearer token, and on loopback the Host of
+this machine: otherwise a site whose name resolves to 127.0.0.1 could read it in a browser.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How many requests there were of each API, how long they took, and which errors they were answered with.
+"""Requests by API: their number, duration and error codes.
 
-Counted for every request, so it is a few additions: the places of error codes in an answer are found once per API.
+Counted for every request, so it costs a few additions: where a response has error codes is found once per API.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""One client connection: bytes in, frames out of them, answers back in order.
+"""One client connection: bytes in, frames, responses back in order.
 
-Requests are answered in the order in which they came and, like Kafka does it, one after the other, so a client that
-waits in a long poll cannot pile up more work. Produce requests alone overlap with each other: their order is kept by
-the partitions' queues, and producers rely on pipelining.
+Requests are answered in order and, as in Kafka, one at a time, so a client that waits in a long poll cannot pile up
+more work. Only Produce requests overlap: the partitions' queues keep their order, and producers rely on pipelining.
 
 Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
-buffer, one of those that are kept for that (`frame_buffers`) or one that grows with what has arrived, so a length alone
-costs no memory. Reading pauses while the budget of bytes is spent, the pipeline is full, or the client does not read
-its answers.
+buffer, a pooled one (`frame_buffers`) or one that grows with the bytes received, so a length alone costs no memory.
+Reading pauses while the budget is used up, the pipeline is full, or the client does not read its responses.
 """
 
 from __future__ import annotations

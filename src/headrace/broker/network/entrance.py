@@ -1,4 +1,4 @@
-"""The way in by one listener: PROXY header, TLS, login, in this order, and then the connection that serves."""
+"""Accepting on one listener: PROXY header, TLS, login, in this order, then the serving connection."""
 
 from __future__ import annotations
 

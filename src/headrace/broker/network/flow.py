@@ -1,15 +1,15 @@
-"""Flow control: how many bytes requests and answers may hold, over all connections.
+"""Flow control: how many bytes requests and responses may hold, over all connections.
 
-A connection that finds the budget of requests spent stops reading until others are done; TCP makes its client wait.
-Two dangers are kept out. Frames that are still arriving hold budget too, so all of it may be held by frames that
-cannot finish: then one connection at a time may overdraw. And a small request must get through whatever large ones
-do: a connection with nothing under way may always read the beginning of its next one. So the memory of requests is at
-most the budget, one frame, and a receive buffer for each connection.
+When the request budget is used up, connections stop reading until others are done; TCP holds their clients back. Two
+dangers are ruled out. Frames still arriving hold budget too, so it may all be held by frames that cannot finish: then
+one connection at a time may overdraw. And a small request must get through whatever large ones do: a connection without
+requests in flight may always read the beginning of its next one. So requests take at most the budget, one frame, and a
+receive buffer per connection.
 
-Answers are counted while they are read and until they have left, for a client that does not read them keeps them
-here. When the room is used up a Fetch returns only the least that it has to.
+Responses are counted from reading until they are sent, because a client that does not read keeps them here. When their
+budget is used up, a Fetch returns only the minimum.
 
-And time is shared like memory: a request of a great many parts lets others have their turn in between.
+Time is shared like memory: a request with very many parts yields to others in between.
 """
 
 from __future__ import annotations

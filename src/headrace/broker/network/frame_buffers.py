@@ -1,9 +1,8 @@
-"""Buffers for large requests, used again and again.
+"""Pooled buffers for large requests.
 
-Python clears a new buffer before a request is read into it, and one that grows with its request is cleared and copied
-several times: a tenth to a fifth of the broker's CPU with producers that fill their batches. So some buffers of the
-size of such requests are kept. One is used again only when nobody has a view of it any more, which the bytearray
-itself tells: it refuses to change its size then.
+Python clears a new buffer before a request is read into it, and one that grows is cleared and copied several times: a
+tenth to a fifth of the broker's CPU with producers that fill their batches. So some buffers of that size are kept. A
+buffer is reused only when no view of it is left, which the bytearray itself tells: it refuses to be resized until then.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""From accept to login: who is not let in yet, how many of them there are, and for how long.
+"""From accept to login: unauthenticated connections, limited in number and time.
 
-A client that only connects costs the broker a socket; one that begins TLS costs it a millisecond of its event loop. So
-both are bounded before anything else is looked at: in number, in all and per address (`places.py`), and in time; TLS
-handshakes also by their rate, counted when the first byte of one has arrived (`handshake_turns.py`).
+A client that only connects costs the broker a socket; one that begins TLS costs a millisecond of its event loop. So
+both are bounded before anything else is read: in number, in total and per address (`places.py`), and in time; TLS
+handshakes also in rate, counted when their first byte has arrived (`handshake_turns.py`).
 
-Sockets are accepted by hand here. asyncio would do TLS before anybody is told of a connection.
+Sockets are accepted by hand here: asyncio would finish TLS before it reports a connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A connection whose client did not log in yet. It answers three APIs, and nothing else is looked at.
+"""A connection before its login. It answers three APIs and reads nothing else.
 
-Everything that is not ApiVersions, SaslHandshake or SaslAuthenticate closes the connection as soon as its header is
-there. Frames are small here, one is answered after the other, and exactly their bytes are read: what follows the last
-one is left to the connection that takes over.
+Anything but ApiVersions, SaslHandshake and SaslAuthenticate closes the connection as soon as its header has arrived.
+Frames are small, answered one at a time, and exactly their bytes are read: what follows the last one is left to the
+connection that takes over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Somebody on the way in: a socket, then a transport, and a place at the gate until it is let in or gone."""
+"""An unauthenticated connection: a socket, then a transport, counted at the gate until it is accepted or gone."""
 
 from __future__ import annotations
 

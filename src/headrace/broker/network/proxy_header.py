@@ -1,4 +1,4 @@
-"""The PROXY protocol, version 2: what a load balancer says about the client in front of the first byte. Pure.
+"""The PROXY protocol, version 2: a load balancer's header with the client's address. Pure.
 
 https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt
 """

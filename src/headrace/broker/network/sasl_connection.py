@@ -1,6 +1,6 @@
-"""A connection whose client logged in, and may have to do so again (KIP-368).
+"""A connection with a login that may have to be renewed (KIP-368).
 
-Apart from `Connection` so that the check of the login's time costs only those who have one.
+Separate from `Connection` so that only such connections pay for the check.
 """
 
 from __future__ import annotations

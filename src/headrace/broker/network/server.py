@@ -1,8 +1,8 @@
 """The TCP server: start, serve, stop.
 
-Stopping is part of the contract: no new connections, what is under way is finished, idle connections are closed, and
-what does not finish in time is cut. A node that hands over to others first holds new requests for that moment, so that
-none is told of a leader that does not know of it yet.
+Stopping is part of the contract: no new connections, requests in flight are finished, idle connections are closed, and
+what does not finish in time is cut off. A node that hands over to others first holds new requests, so that no client is
+sent to a leader that does not know it yet.
 """
 
 from __future__ import annotations

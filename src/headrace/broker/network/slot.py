@@ -1,4 +1,4 @@
-"""The place of a request among those of its connection: answers leave in the order of the slots."""
+"""A request's place among those of its connection: responses leave in the order of the slots."""
 
 from __future__ import annotations
 

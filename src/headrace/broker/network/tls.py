@@ -1,7 +1,7 @@
-"""The broker's certificate: read at the start, and again whenever its files change, without a restart.
+"""The broker's certificate: loaded at start-up, and reloaded whenever its files change, without a restart.
 
-A renewal makes new contexts and never touches the old ones: a pair that does not fit, loaded into a context in use,
-would fail every later handshake. If the new files are no good the old certificate stays in force, and the log says so.
+A reload creates new contexts and never touches the old ones: a mismatched pair loaded into a context in use would fail
+every later handshake. If the new files are invalid, the old certificate stays in use and the log says so.
 """
 
 from __future__ import annotations

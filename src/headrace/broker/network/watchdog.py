@@ -1,7 +1,7 @@
-"""Who holds the event loop up: every turn of it that takes over 100 ms is logged with what ran, and counted.
+"""Finds what blocks the event loop: every iteration over 100 ms is logged with what ran, and counted.
 
-A timer of the loop says when it runs; a thread looks whether the timer is overdue, and if it is, at what the loop's
-thread is doing at that moment. Each wakes up 20 times a second, which takes 0.1 % of a core, so it is always on.
+A timer on the loop records when it runs; a thread checks whether the timer is overdue, and if so, what the loop's
+thread is doing. Each wakes up 20 times a second, which takes 0.1 % of a core, so it is always on.
 """
 
 from __future__ import annotations

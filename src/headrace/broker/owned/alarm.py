@@ -1,7 +1,7 @@
-"""An alarm that rings at the earliest of the times that it is set to.
+"""An alarm that rings at the earliest of the times it is set to.
 
-It is apart because sessions are renewed all the time: a later time leaves an earlier ring as it is, since waking up
-once for nothing is cheaper than setting a timer with every heartbeat.
+Separate because sessions are renewed all the time: a later time leaves an earlier ring in place, since waking up once
+for nothing is cheaper than setting a timer with every heartbeat.
 """
 
 from __future__ import annotations

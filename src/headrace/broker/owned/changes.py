@@ -1,4 +1,4 @@
-"""What turns one document, or set of rows, into another."""
+"""The difference between two documents, or sets of rows, and applying it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a machine has to offer to run here, and what the runtime asks of the kind of thing around it.
+"""What a machine has to provide to run here, and what the runtime needs to know about its kind of thing.
 
-A thing is a document and rows beside it. The document is what its machine decides about: the machine hands over all
-of it whenever it has to be stored, and the runtime writes the fields that changed. Rows are many, small and written
-one by one: a group's committed offsets. Both are written in one atomic step.
+A thing is a document and rows. The document is the machine's durable state: the machine returns all of it whenever it
+has to be stored, and the runtime writes the fields that changed. Rows are many, small and written one by one: a group's
+committed offsets. Both are written in one atomic step.
 """
 
 from __future__ import annotations

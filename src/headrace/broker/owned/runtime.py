@@ -1,8 +1,8 @@
-"""The things of one kind that belong to this node: finding them, loading them, and letting them go.
+"""The things of one kind that belong to this node: finding, loading and releasing them.
 
-A request for a thing that is not ours, or while our lease is in doubt, is refused before any state is looked at
-(NOT_COORDINATOR). While Redis is away whatever has to be stored is refused, so that clients try again, and nobody loses
-its place by it. A name is kept only while there is something to know about it.
+A request for a thing that is not ours, or while our lease is in doubt, is refused before any state is read
+(NOT_COORDINATOR). While Redis is unavailable, everything that would have to be stored is refused, so that clients retry
+without losing their place. A name is kept only while it has state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be done to a thing in its turn. A step decides, and is told if that could not be."""
+"""Steps in a thing's queue. Each decides in its turn, and is notified if that was not possible."""
 
 from __future__ import annotations
 

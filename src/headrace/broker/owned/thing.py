@@ -1,8 +1,8 @@
-"""One thing that this node owns: its state, its timers, and the order in which things happen to it.
+"""One thing that this node owns: its state, its timers, and the order of its events.
 
-Steps wait in one queue and are taken one at a time: decided once, stored if the decision changes something durable,
-adopted, answered. While nothing has to be stored this happens as a step comes, without a task; the first one that
-needs the store starts a worker, which goes on until the queue is empty. What comes meanwhile waits in its order.
+Steps wait in one queue and are taken one at a time: decided once, stored if the decision has durable changes, adopted,
+answered. As long as nothing has to be stored this happens on arrival, without a task; the first step that needs the
+store starts a worker, which runs until the queue is empty. Later steps wait in order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The armed timers of one thing. Plain data: whoever has a clock asks what is due.
+"""The armed timers of one thing. Plain data: the caller has the clock and asks what is due.
 
-A decision says which timers to set or to cancel. A timer that fired stays armed until a decision about it was adopted:
-if storing that decision fails, the timer is simply due again.
+A decision says which timers to set or cancel. A timer that fired stays armed until a decision about it is adopted: if
+storing that decision fails, the timer is simply due again.
 """
 
 from __future__ import annotations

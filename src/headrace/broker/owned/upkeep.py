@@ -1,8 +1,8 @@
-"""What an owner does although nobody asks.
+"""An owner's background work.
 
-Stored things are loaded at the start, and again whenever nodes come or go: a timer has to end although no request
-names its thing. Things that went to another node are let go, and those that a store that went back in time lost are
-written again.
+Stored things are loaded at start-up, and again whenever nodes come or go: a timer has to fire even if no request names
+its thing. Things that moved to another node are released, and those lost by a store that went back in time are written
+again.
 """
 
 from __future__ import annotations

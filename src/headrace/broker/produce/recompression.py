@@ -1,6 +1,6 @@
-"""Compressing a produced batch again, for topics whose `compression.type` says how.
+"""Recompresses produced batches for topics with a `compression.type`.
 
-Only the payload changes its form: the records inside are not decoded, and the header keeps what it says of them.
+Only the payload changes: records are not decoded, and the rest of the header stays.
 """
 
 from __future__ import annotations

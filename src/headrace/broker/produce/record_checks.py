@@ -1,6 +1,6 @@
-"""What a topic asks of each record of a batch, refused in Kafka's words (KIP-467).
+"""Per-record checks of a topic, refused with Kafka's messages (KIP-467).
 
-The refusal names the records that it is for, so that a client fails those and can send the others again.
+The refusal lists the records concerned, so that a client fails those and can resend the others.
 """
 
 from __future__ import annotations

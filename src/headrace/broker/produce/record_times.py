@@ -1,9 +1,9 @@
-"""The times of produced records: what a header says of them is corrected where it cannot be, and checked.
+"""Timestamps of produced records: implausible headers are corrected, and limits are checked.
 
-Retention and look-ups by time go by the newest time that a batch's header says. librdkafka, told to send records
-without a time, says 0, which is 1970; other clients leave 0 or -1 above records that have times. Kafka's broker sets
-the newest time of each batch from its records. Here the records are looked at only where the header is implausible or
-says a time too far ahead, or where the topic bounds how old a record may be, which no header says.
+Retention and lookups by time use the maximum timestamp in a batch's header. librdkafka, told to send records without a
+timestamp, writes 0, which is 1970; other clients write 0 or -1 although the records have timestamps. Kafka's broker
+computes the maximum from the records of every batch. Here records are read only if the header is implausible or too far
+ahead, or if the topic limits the age of records, which no header shows.
 """
 
 from __future__ import annotations

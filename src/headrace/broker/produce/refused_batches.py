@@ -1,13 +1,13 @@
-"""Where a connection's batches were refused for now, so that those sent behind them are refused alike.
+"""Remembers where a connection's batches were refused temporarily, so that those sent after them are refused too.
 
-An idempotent producer has up to five requests under way. If one is refused for now (another node leads, the store is
-away) and the trouble is over when the next one is looked at, that one does not follow what is in the log. Yet it was
-sent before its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka raise its epoch and
-send again under it whatever it is not sure of, in all partitions: what is in the log already would be doubled. So it
-is refused for now as well; the client sends both again, in order.
+An idempotent producer has up to five requests in flight. If one is refused temporarily (another node leads, the store
+is unavailable) and the next one arrives after the trouble is over, that one does not follow the log. It was sent before
+its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka raise its epoch and resend
+everything in doubt, in all partitions: batches already in the log would be duplicated. So it gets a retriable error as
+well, and the client resends both in order.
 
-While partitions move between nodes the refusal may have come from another node: then nobody here knows of it, and
-whatever does not follow is refused for now until things have settled.
+While partitions move between nodes the refusal may have come from another node, unknown here: until things have
+settled, every batch that does not follow gets a retriable error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The batches of a transaction: whether they may be appended is asked once for a request, before any of them is.
+"""Batches of a transaction: verified once per request, before any of them is appended.
 
-What is found out here holds while the batch waits in its partition's queue, unless a marker of its producer comes
-between: then the queue asks again.
+The result holds while the batch waits in its partition's queue, unless a marker of its producer arrives in between:
+then the queue verifies again.
 """
 
 from __future__ import annotations

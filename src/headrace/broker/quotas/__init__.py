@@ -1,1 +1,1 @@
-"""How much clients may use of a node: quotas as they are stored, counted, and answered for."""
+"""Quotas of clients on a node: stored, counted and enforced."""

@@ -1,4 +1,4 @@
-"""The quotas of this node's clients: what each used, and how long it has to pause for that.
+"""Usage of this node's clients, and their throttle times.
 
 Each node counts for itself, as in Kafka. Without any quota nothing is counted.
 """

@@ -1,4 +1,4 @@
-"""Quotas as requests carry them: read, or refused in the words of Kafka's controller."""
+"""Quotas in requests: parsed, or refused with the messages of Kafka's controller."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What quotas do to a request: its answer says how long to pause, and its connection is muted for that time.
+"""How quotas affect a request: its response says how long to pause, and its connection is muted for that time.
 
-A Produce is charged with its bytes, a Fetch with those of its answer, and every request with the time that it held the
-event loop. Who is over its quota gets its answer at once, except that a Fetch is answered without records.
+A Produce is charged its bytes, a Fetch those of its response, and every request its time on the event loop. Clients
+over their quota get their response at once, except that a Fetch returns no records.
 """
 
 from __future__ import annotations

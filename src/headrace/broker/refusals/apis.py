@@ -1,8 +1,8 @@
-"""APIs of features that are not there: each is answered with an error that says so.
+"""APIs of missing features: each gets an error that says so.
 
-They are advertised all the same, as a broker of Apache Kafka does where such a feature is switched off. A client that
-asks gets a sentence instead of a closed connection, and tools that tell a broker's version by its APIs see a 4.x one.
-Those here have an error of their own; the others, whose answers have one per row, are handlers like any.
+They are advertised all the same, as Apache Kafka does for disabled features. A client gets an explanation instead of a
+closed connection, and tools that derive a broker's version from its APIs see a 4.x broker. Those here have a top-level
+error; the others, with an error per row, are ordinary handlers.
 """
 
 from __future__ import annotations

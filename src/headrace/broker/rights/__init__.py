@@ -1,1 +1,1 @@
-"""Who may do what: decisions, the table of what each API asks for, and the lines of the audit log."""
+"""Authorization: decisions, the table of rights that each API needs, and the audit log."""

@@ -1,7 +1,7 @@
-"""What a handler says when it reaches for something: which operation, and whose right to it counts.
+"""How a handler names the operation of an access, and whose right to it counts.
 
-A topic is reached with a right to it (`Operation.READ`) or, where Kafka does it that way, with a right to the whole
-cluster (`OnCluster(Operation.DESCRIBE)`).
+A topic is accessed with a right to it (`Operation.READ`) or, where Kafka does so, with a right to the cluster
+(`OnCluster(Operation.DESCRIBE)`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The audit log: who was refused what, and which administrator changed what; one line each, in a logger of its own.
+"""The audit log: denied operations and administrative changes, one line each, in a separate logger.
 
-A client that is refused asks again and again, so a refusal is told once a minute for each caller and thing, and of one
-principal only so many a minute; the line after that says how many were left out. Changes are always told.
+A denied client retries again and again, so a denial is logged once a minute per caller and resource, with a limit per
+principal and minute; a later line says how many were left out. Changes are always logged.
 """
 
 from __future__ import annotations

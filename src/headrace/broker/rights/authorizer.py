@@ -1,7 +1,7 @@
-"""Decides what callers may do, by the rules of their organisation, and remembers it until rules change.
+"""Decides what callers may do by the rules of their organisation, and caches decisions until rules change.
 
-The rules are pure (`security/rules.py`) and stored as rows that every node follows. A caller's decisions are kept by
-operation and resource, so asking again costs one look into a dictionary.
+The rules are pure (`security/rules.py`) and stored as rows that every node caches. A caller's decisions are kept by
+operation and resource, so asking again costs one dictionary lookup.
 """
 
 from __future__ import annotations

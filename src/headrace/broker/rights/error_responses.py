@@ -1,6 +1,6 @@
-"""The answer to a request that is refused as a whole, as Kafka's `getErrorResponse` makes it.
+"""The response to a request that is refused as a whole, like Kafka's `getErrorResponse`.
 
-Most answers have an error of their own; where they have none, each row carries it.
+Most responses have a top-level error; where they have none, each row carries it.
 """
 
 from __future__ import annotations

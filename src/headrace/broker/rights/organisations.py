@@ -1,6 +1,6 @@
-"""Organisations as an administrator of all sees and changes them: one of `default`, with a right to its cluster.
+"""Managing organisations: for administrators of `default` with a right to the cluster.
 
-An organisation is deleted only when nothing of it is left that somebody may miss: its topics and groups first.
+An organisation can be deleted only when its topics and groups are gone.
 """
 
 from __future__ import annotations

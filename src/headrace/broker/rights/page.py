@@ -1,4 +1,4 @@
-"""The page of rights, docs/rights.md, made from their table by `make docs`."""
+"""Renders docs/rights.md from the table of rights (`make docs`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules and filters as requests carry them: read, or refused as Kafka refuses them."""
+"""ACL rules and filters in requests: parsed, or refused as Kafka does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The table of rights: what each API asks for, of which resource, and the error of whoever has no right to it.
+"""The table of rights: what each API needs, on which resource, and the error without it.
 
-docs/rights.md is made from it, and a test walks it: each row with the right alone, and without. What needs a right to
-the whole cluster is asked for by dispatch, so that no handler has to; the rest by `Access` when a handler reaches for
-it. An API that is not here is not served.
+docs/rights.md is generated from it, and a test tries each row with and without the right. Rights to the cluster are
+checked by dispatch, so no handler has to; the rest by `Access` when a handler uses a resource. An API without a row is
+not served.
 """
 
 from __future__ import annotations

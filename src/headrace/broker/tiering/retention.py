@@ -1,6 +1,6 @@
-"""Retention of tiered topics, and saying once what stands in its way.
+"""Retention of tiered topics, and reporting once what prevents it.
 
-Some partitions of a topic have their turn at the same time: they have one table, and one look at it is enough.
+Several partitions of a topic are handled together: they share a table, and reading it once is enough.
 """
 
 from __future__ import annotations

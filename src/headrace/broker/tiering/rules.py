@@ -1,6 +1,6 @@
-"""Which topics may be tiered, checked when configs are set; refused in Kafka's words where it has some.
+"""Which topics may be tiered, checked when configs are set; refused with Kafka's messages where it has some.
 
-A topic becomes tiered only while the lake answers: otherwise it would fill Redis, and nobody would know why.
+A topic can become tiered only while the lake is reachable: otherwise it would fill Redis for no visible reason.
 """
 
 from __future__ import annotations

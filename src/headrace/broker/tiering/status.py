@@ -1,7 +1,7 @@
-"""How a tiered topic stands, for people: what is in Redis, what the lake holds, and why records stay where they are.
+"""The state of a tiered topic: what is in Redis, what the lake holds, and why records cannot leave Redis.
 
-Kafka's own answers have no room for a reason, so it is a fact beside a topic's configs, given to whoever asks for it by
-name. Any node can tell: what the leaders noted is in the store, and the lake is the same for all.
+Kafka's responses have no field for a reason, so it is a read-only config, returned if requested by name. Any node can
+answer: the leaders' notes are in the store, and the lake is the same for all.
 """
 
 from __future__ import annotations

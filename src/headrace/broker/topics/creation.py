@@ -1,4 +1,4 @@
-"""Making topics and partitions: the checks that CreateTopics, CreatePartitions and auto-creation share."""
+"""Creating topics and partitions: the checks shared by CreateTopics, CreatePartitions and auto-creation."""
 
 from __future__ import annotations
 

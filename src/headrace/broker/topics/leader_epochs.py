@@ -1,4 +1,4 @@
-"""Whether a client's idea of a partition's leader epoch is ours (KIP-320)."""
+"""Compares a client's leader epoch with ours (KIP-320)."""
 
 from __future__ import annotations
 

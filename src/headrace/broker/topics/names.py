@@ -1,4 +1,4 @@
-"""Which topic names are legal, in Kafka's words, and which are the broker's own."""
+"""Valid topic names, with Kafka's messages, and reserved ones."""
 
 from __future__ import annotations
 

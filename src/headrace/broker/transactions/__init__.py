@@ -1,1 +1,1 @@
-"""The transactional ids that belong to this node: the runtime's second kind of thing."""
+"""The transactional ids of this node: the runtime's second kind of thing."""

@@ -1,7 +1,7 @@
-"""The transaction coordinator: what handlers ask about transactional ids.
+"""The transaction coordinator: the handlers' interface to transactional ids.
 
-An id belongs to one node, which decides about it; adding to a transaction is any node's (`joining.py`). Before a
-request is decided the open transaction is read, and if somebody adds to it meanwhile, all of it is done again.
+An id belongs to one node, which decides about it; any node may add to a transaction (`joining.py`). Before a request is
+decided the open transaction is read, and if somebody adds to it meanwhile, everything is repeated.
 """
 
 from __future__ import annotations

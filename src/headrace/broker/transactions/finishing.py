@@ -1,8 +1,8 @@
-"""What follows the commit point: a marker in every partition, a verdict for every group, then Complete.
+"""After the commit point: a marker in every partition, the outcome for every group, then Complete.
 
-All of it can be done twice, so a new owner that finds a transaction prepared does all of it. Every partition that was
-listed gets a marker, whether something is open there or not: a first batch that was delayed is known to be late by it.
-Before a marker is appended the store is asked whether this node still owns the id, after the end of the log was known.
+All of it can be repeated, so a new owner that finds a prepared transaction does everything again. Every listed
+partition gets a marker, whether something is open there or not: it shows that a delayed first batch is late. Before a
+marker is appended, and after the end of the log is known, the store confirms that this node still owns the id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Adding partitions and groups to a transaction, which any node may do: the script that adds is the judge.
+"""Adds partitions and groups to a transaction, which any node may do: the script that adds also decides.
 
-A produce request of version 2 of the protocol adds the partitions that it writes to; an older one only asks whether
-they are in. Either is asked once for all partitions of a request, and not at all for those in which the transaction is
-open already: it ends there by its marker alone.
+A produce request of version 2 of the protocol adds the partitions it writes to; an older one only verifies them. Both
+happen once for all partitions of a request, and not at all for partitions where the transaction is already open: there
+only its marker ends it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What transactional ids are to the runtime: how one is stored."""
+"""Transactional ids as a kind of owned state: how one is stored."""
 
 from __future__ import annotations
 

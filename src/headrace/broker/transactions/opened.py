@@ -1,4 +1,4 @@
-"""Open transactions as the store has them, and as the machine knows them."""
+"""Open transactions as stored, and as the machine sees them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Patterns for transactional ids (KIP-1152), in the part of their syntax that cannot take for ever.
+"""Patterns for transactional ids (KIP-1152), limited to syntax with bounded running time.
 
-Kafka matches with RE2, whose time grows with the text alone. Python's `re` can be made to try without end; so groups
-that repeat, references back, and more than two repetitions are refused like a pattern that makes no sense.
+Kafka matches with RE2, whose time is linear in the text. Python's `re` can backtrack without end, so repeated groups,
+back-references and more than two repetitions are rejected like an invalid pattern.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the owner of transactional ids does although nobody asks.
+"""Background work of the owner of transactional ids.
 
-Transactions that were found prepared are finished. Those whose time is over are aborted, and so are those that were
-open when another server took over: some of what they consist of may be lost. Their producers are fenced, as by Kafka.
-Ids that nobody has used for a week are forgotten.
+Prepared transactions are finished. Those past their timeout are aborted, and so are those that were open when another
+server took over, because some of their records may be lost. Their producers are fenced, as in Kafka. Ids unused for a
+week are deleted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What older versions of requests are told instead: errors that did not exist then."""
+"""Older error codes for older request versions."""
 
 from __future__ import annotations
 
