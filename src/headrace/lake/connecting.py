@@ -1,7 +1,7 @@
-"""How the lake reaches a cluster: the `kafka.*` options, as something that travels to Spark's workers.
+"""How the lake reaches a cluster: the `kafka.*` options, in a form that is sent to Spark's workers.
 
-Rule kept here: a setting that cannot be honoured is refused in one sentence, never ignored. A cluster that was
-reached before is waited for while it restarts (`patient_cluster`); one that was not, most likely mistyped, is not.
+The rule: a setting that cannot be honoured is rejected in one sentence, never ignored. A cluster that was reached
+before is waited for while it restarts (`patient_cluster`); one that never was, most likely mistyped, is not.
 """
 
 from __future__ import annotations

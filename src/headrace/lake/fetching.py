@@ -1,11 +1,11 @@
-"""Reads a range of offsets of one partition: fetch after fetch, the next ones under way while the last is worked on.
+"""Reads a range of offsets of one partition, with the next fetches in flight while the last one is processed.
 
-The one loop of all who read topics: Spark's source, the archive and its proof, the replay. A thread of its own fetches,
-at most two answers ahead. Holes inside a range are legal: control records, compaction and offsets made of time leave
-them. What is made of records that do not come differs, and is the reader's own to say (`Absence`). A broker that is
-away is tried again by `client` until its deadline.
+The one loop for everything that reads topics: Spark's source, the archive and its proof, the replay. A thread fetches
+up to two responses ahead. Holes inside a range are legal: control records, compaction and offsets that are times leave
+them. How missing records are treated differs, and is up to the reader (`Absence`). `client` retries an unavailable
+broker until its deadline.
 
-Free of Arrow and of the compiled decoder, so that whoever plans ranges need not load them.
+Free of Arrow and of the compiled decoder, so that planning ranges need not load them.
 """
 
 from __future__ import annotations

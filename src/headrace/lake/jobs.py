@@ -1,7 +1,7 @@
-"""Tasks on Spark: handed out, their answers brought back, and what went wrong told in one line.
+"""Runs tasks on Spark, collects their results, and reports failures in one line.
 
-Spark is a process that can die, be it for want of memory. So a session of our own is started again by the next job,
-and a failure says what its cause was, not where in Spark's code it surfaced.
+Spark is a process that can die, for example by running out of memory. So our own session is restarted by the next job,
+and a failure names its cause, not where in Spark's code it surfaced.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Whether a topic is still the one that its table was archived from, and what its store has lost.
+"""Checks that a topic is still the one its table was archived from, and finds what its store has lost.
 
-A crash of broker and store at once can lose records that were acknowledged, and archived, a moment before (durability
-`everysec`). Their offsets then go to other records, which how far the topic goes does not show. So a task compares the
-table's last record with what the topic has at its offset, after it has fetched and before it writes: what it fetched
-then follows what the table holds.
+A crash of broker and store together can lose records that were acknowledged, and archived, a moment before (durability
+`everysec`). Their offsets are then reused for other records, which the topic's end offset does not show. So after a
+task has fetched, and before it writes, it compares the table's last record with the topic's at that offset: only then
+do the fetched records follow those of the table.
 
 A loss that the broker knows of leaves a hole in the topic. Holes are legal in compacted topics and where offsets are
-made of time; in all others, whose batches follow each other without one, a hole is what the store lost.
+times; in all others, whose batches are contiguous, a hole is what the store lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The archive: a loop on the driver that carries topics into their tables, each record once.
+"""The archive: a loop on the driver that copies topics into their tables, each record once.
 
-What a round does stands in `round`. Here is what happens between rounds: when the next one is due, when all that was
-asked for is done, and what a failure costs. What may pass (a broker or Spark that is gone, a full disk) costs the
-round, is said in one sentence, and is tried again after a pause.
+A round is in `round`. Here is what happens between rounds: when the next one is due, when everything requested is done,
+and what a failure costs. A temporary failure (a broker or Spark that is gone, a full disk) costs the round, is reported
+in one sentence, and is retried after a pause.
 """
 
 from __future__ import annotations

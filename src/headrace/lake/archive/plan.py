@@ -1,12 +1,12 @@
-"""What to archive next: which topics, how far the broker says that they go, and what their tables lack.
+"""What to archive next: which topics, their end offsets, and what their tables lack.
 
-Archived are the topics that are named, and no others; without names those that ask for it by their config.
+Only named topics are archived; without names, those whose config asks for it.
 
-Continuity is by range: what lies between the table's end and the topic's log start was never archived and is gone. That
-is a gap. It is never stepped over in silence: it stops the partition, or is recorded as accepted.
+Offsets between the table's end and the topic's log start were never archived and are gone: a gap. It is never skipped
+silently: it stops the partition, or is recorded as accepted.
 
-Where several archives run, the one that commits writes, until it falls silent. Correctness needs none of this: a stale
-commit is refused. It only keeps the loser from fetching and writing again and again for nothing.
+If several archives run, the one that commits keeps writing until it falls silent. Correctness does not depend on this:
+a stale commit is refused. It only keeps the loser from fetching and writing again and again for nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Files that the table's log names and that are gone, or cut off: written again as far as the topic still has them.
+"""Rewrites files that the table's log names but that are missing or truncated, as far as the topic still has them.
 
-The log alone does not show it, so the files are looked for now and then. A file's name says which rows it stood for,
-with their count and digest. If what the topic has at those offsets gives the same, it takes the file's place: to
-readers of the table nothing has changed, and the notes that `verify` goes by stay true. If not, the rows are lost; that
-is said once and stops nothing else, and `--accept-gap` puts what is left, and a gap for the rest, in the file's place.
+The log alone does not show it, so the files are checked periodically. A file's name has its range, row count and
+digest. If the topic yields the same content at those offsets, a new file replaces it: readers of the table see no
+change, and the notes that `verify` uses stay true. If not, the rows are lost; that is reported once and stops nothing
+else, and `--accept-gap` replaces the file with what is left and a gap for the rest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A round of the archive: what the topics have beyond their tables is planned, written by tasks, and committed.
+"""A round of the archive: plan what the tables lack, have tasks write it, and commit.
 
-A round reads positions from the tables, asks the broker how far the partitions go, lets Spark's tasks write one
-file per partition, and commits each table once. Nothing else is kept: after a crash at any point the next round plans
-from what the tables hold, and files that no commit names are nobody's. What stops a partition (a gap, a batch that
-cannot be read) or a topic (a table that is not its own) stops that one alone and is said once. What may pass is a
-setback, which the loop tries again.
+A round reads positions from the tables and end offsets from the broker, lets Spark's tasks write one file per
+partition, and commits each table once. It keeps nothing else: after a crash at any point the next round plans from the
+tables, and files without a commit have no effect. What stops a partition (a gap, an unreadable batch) or a topic (a
+table that is not its own) stops only that one and is reported once. A temporary failure is a setback, which the loop
+retries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far each partition's table is, beside what the topic still holds. Reads only, and needs no Spark."""
+"""The progress of each partition's table compared with its topic. Read-only, without Spark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a Spark task does: fetch a range of a partition, decode it, write it, and say what was written.
+"""A Spark task: fetches a range of a partition, decodes it, writes it, and reports what was written.
 
-A task decides nothing. What goes wrong with one partition is its answer, not its failure, so that the others' files
-are committed all the same. It may stop before the range's end once it has fetched enough for one file.
+A task decides nothing. A problem with one partition is its result, not a failure, so that the others' files are
+committed all the same. It may stop before the end of its range once it has fetched enough for one file.
 """
 
 from __future__ import annotations

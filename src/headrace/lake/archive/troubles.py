@@ -1,7 +1,7 @@
-"""What the archive says about what it could not do, and how long it waits before the next try.
+"""How the archive reports problems, and how long it waits before the next attempt.
 
-The archive runs for months, and what it depends on does not: brokers restart, disks fill, workers are killed. So
-a failure costs a round and a pause that grows, and is told in one sentence, however many partitions it met.
+The archive runs for months, and what it depends on does not: brokers restart, disks fill, workers are killed. So a
+failure costs a round and a growing pause, and is reported in one sentence, however many partitions it affects.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Proof that table and topic agree, and if they do not, where.
+"""Proves that table and topic agree, or finds where they do not.
 
-Cold rows are proved without the topic: each file's rows against the count and digest that its name carries, the files
-of a partition against the running count and digest of the last commit. So a changed byte, a row less and a row more
-are found in data that the topic has long let go of. What the topic still holds is read from it and compared too.
-Plain pyarrow, row group by row group: no Spark, and memory stays that of one file's row group.
+Cold rows are proved without the topic: each file's rows against the count and digest in its name, the files of a
+partition against the running count and digest of the last commit. So a changed byte, a missing row and an extra row are
+found in data that the topic no longer has. What the topic still holds is read and compared too.
+
+Plain pyarrow, one row group at a time: no Spark, and memory for one row group.
 """
 
 from __future__ import annotations

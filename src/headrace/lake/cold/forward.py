@@ -1,8 +1,8 @@
-"""Reading cold records forward, from a snapshot of the table, and ahead of those who go on reading.
+"""Reads cold records forward from a snapshot of the table, and prefetches for sequential readers.
 
-Rule kept here: an answer is batches, or how far there is nothing to read because the table says so, a recorded gap or
-offsets without records; where no live file covers an offset the answer is `ColdAway`. A file that is missing makes one
-new snapshot: compaction may have replaced it.
+The rule: a response is batches, or a range without records (a recorded gap, or offsets without records); if no live
+file covers an offset it is `ColdAway`. A missing file triggers one new snapshot, because compaction may have replaced
+it.
 """
 
 from __future__ import annotations

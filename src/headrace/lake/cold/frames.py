@@ -1,8 +1,7 @@
-"""What the broker and its reader of cold records say to each other over a socket: questions, answers, frames.
+"""The protocol between the broker and its cold reader over a socket: requests, responses, frames.
 
-A frame is two lengths, a small message and a payload. The payload is record batches as they are, received straight
-into the memory that the consumer's answer is sent from: a megabyte costs the event loop one copy, in pieces of
-what the socket holds.
+A frame is two lengths, a small message and a payload. The payload is record batches, received straight into the memory
+that the consumer's response is sent from: a megabyte costs the event loop one copy, in pieces of what the socket holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Cold records for the broker: the lake's side of `cold_log`, as the broker's event loop sees it.
+"""Cold records for the broker: the lake's implementation of `cold_log` on the broker's event loop.
 
-The work is done by a process of its own (process.py): reading Parquet and building batches would stall the event
-loop. This side starts it, asks it, and never waits for it without a bound: a child that does not answer is killed, one
-that died is started again by the next question, and whoever waited gets `ColdAway`. Nothing here imports pyarrow.
+A separate process does the work (process.py): reading Parquet and building batches would block the event loop. This
+side starts it, sends requests, and never waits without a timeout: a child that does not respond is killed, a dead one
+is restarted by the next request, and waiting callers get `ColdAway`. Nothing here imports pyarrow.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The process that reads cold records for a broker: `python -m headrace.lake.cold.process FD`, started by log.py.
 
-It answers the questions that come over the socket FD, several at a time, and ends when that closes, which it does
-when the broker ends in whatever way. It is nicer than the broker: who reads old records does not slow down who reads
-new ones. Memory is bounded by the pieces that are kept, the row groups that are read at once, and the answers that wait
-for the socket.
+It answers requests on the socket FD, several at a time, and exits when the socket closes, however the broker ended. It
+has a lower priority than the broker, so cold reads do not slow down hot ones. Memory is bounded by the cached row
+groups, those being read, and the responses waiting for the socket.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Parquet files of a table, read a row group at a time, and row groups as record batches.
+"""Reads Parquet files of a table one row group at a time, and encodes row groups as record batches.
 
-Rule kept here: nothing about a file is assumed. Its rows must be those that its name promises, of that partition, in
-that range, in rising order of offsets; what is not so is `ColdAway`, never records in another order. Opened files are
-kept, with their footers, so that the next row group of a file costs one read. What reads them blocks.
+The rule: nothing about a file is assumed. Its rows must be those that its name promises, of that partition, in that
+range, in rising order of offsets; otherwise the result is `ColdAway`, never records in another order. Open files are
+cached with their footers, so that the next row group costs one read. Reading blocks.
 
-Encoded row groups are kept for whoever reads them next, within a bound of bytes. Consumers read about a megabyte at a
-time of a row group that has several, and several consumers may follow one another, so a piece is made once: whoever
-wants it meanwhile waits for the same work. The least used go first.
+Encoded row groups are cached within a limit of bytes. Consumers read about a megabyte at a time of a row group that has
+several, and several consumers may follow one another, so each is encoded once and concurrent readers share the work.
+The least recently used are evicted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cold records by time: which record, or which file, a timestamp leads to.
+"""Cold records by time: the record, or file, for a timestamp.
 
-Producers set times, so neither files nor rows are in their order. Statistics only rule out: of Delta for files, of
-Parquet for row groups; what they do not rule out is read, two columns of it. Everything here blocks.
+Producers set timestamps, so neither files nor rows are ordered by them. Statistics only exclude: Delta's files,
+Parquet's row groups; the rest is read, two columns of it. Everything here blocks.
 """
 
 from __future__ import annotations

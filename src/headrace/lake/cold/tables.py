@@ -1,9 +1,8 @@
-"""The tables that cold records are read from: which snapshot of each is new enough for whoever asks.
+"""The tables that cold records are read from: which snapshot of each is recent enough for a request.
 
-Rule kept here: a table belongs to this very topic of this very cluster. A snapshot may be some seconds old, because
-files never change and each record has but one place; who trims asks for a fresh one. Delta's incremental update does
-not see that a table was deleted or replaced, so a fresh snapshot is one of a table opened anew, with every file that it
-names seen at its place.
+The rule: a table belongs to this topic of this cluster. A snapshot may be some seconds old, because files never change
+and each record has only one place; a trim requires a fresh one. Delta's incremental update does not notice that a table
+was deleted or replaced, so a fresh snapshot comes from a newly opened table, with every listed file checked.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Record batches as a broker serves them, turned into Arrow, several million records a second.
+"""Decodes record batches into Arrow, several million records a second.
 
-Rules kept here: the rows are those that `wire.records` decodes, and what it refuses is refused with its error; what a
-transaction aborted, and the control records that say so, are never rows; memory stays within a batch's bound and one
-chunk, however far a payload unfolds. The loops themselves are in kernels.py.
+The rules: the rows are those that `wire.records` decodes, and what it rejects is rejected with the same error; aborted
+and control records are never rows; memory stays within a batch's limit and one chunk, however far a payload expands.
+The loops themselves are in kernels.py.
 
-`decode` keeps timestamps as the record has them, in milliseconds, nonsense included. `spark_rows` gives the columns
-of Spark's own Kafka source, `table_rows` those of a topic's table.
+`decode` keeps timestamps as in the record, in milliseconds, nonsense included. `spark_rows` gives the columns of
+Spark's own Kafka source, `table_rows` those of a topic's table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The first row in which a table and its topic differ. No I/O.
 
-A table may have rows that its topic has no more: compaction took them, or the store lost them and the broker left a
-hole there. The other way round a record is missing, and a row that differs is wrong.
+A table may have rows that its topic no longer has: compaction removed them, or the store lost them and the broker left
+a hole. The other way round a record is missing, and a row that differs is wrong.
 """
 
 from __future__ import annotations

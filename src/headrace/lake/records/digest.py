@@ -1,10 +1,11 @@
-"""What rows hold, as one number: equal for equal rows, however they are cut into batches, row groups or files.
+"""A digest of rows: equal for equal rows, however they are split into batches, row groups or files.
 
-It covers what came from the topic (offset, time and its kind, key, value, headers) and nothing that is derived from
-it. Each column is hashed as a stream of its own, lengths apart from contents, so `ab`+`c` is not `a`+`bc`, and null
-is not empty. No headers and null headers are the same thing in Kafka and are the same here.
+It covers what came from the topic (offset, timestamp and its type, key, value, headers) and nothing derived. Each
+column is hashed as a separate stream, lengths apart from contents, so `ab`+`c` is not `a`+`bc`, and null is not empty.
+No headers and null headers are the same in Kafka and the same here.
 
-Apart because three places must agree to the bit: the task that writes, and `verify` over the table and over the topic.
+Separate because three places must agree to the bit: the task that writes, and `verify` over the table and over the
+topic.
 """
 
 from __future__ import annotations

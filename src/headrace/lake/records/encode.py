@@ -1,12 +1,12 @@
-"""Rows of a table turned back into record batches: the way of decode.py, in the other direction.
+"""Encodes rows of a table as record batches: the inverse of decode.py.
 
-Rule kept here: whoever decodes the batches gets the rows, to the bit. Offsets stay, holes between them included;
-timestamps and their type stay, so a batch ends where the type changes, and one of LogAppendTime, which has one time
-for all its records, where the time does. Who produced the records is not in the table: no batch has a producer.
+The rule: decoding the batches gives the same rows, to the bit. Offsets stay, with holes between them; timestamps and
+their type stay, so a batch ends where the type changes, and with LogAppendTime, which has one timestamp per batch,
+where the timestamp does. Producers are not in the table: no batch has one.
 
 There is no loop over records and no compiler: numbers become columns of bytes, and Arrow joins them with keys and
-values, row by row, into what is the batch's payload already. Reading the rows from Parquet takes as long; a compiled
-loop would be faster here, and would have to be compiled before the first record can be served.
+values, row by row, into the batch's payload. Reading the rows from Parquet takes as long; a compiled loop would be
+faster, but would have to be compiled before the first record can be served.
 """
 
 from __future__ import annotations
