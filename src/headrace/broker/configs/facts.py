@@ -13,7 +13,7 @@ import msgspec
 from headrace.broker.tiering.status import TABLE, TIERING, table_of, tiering_of
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.status import server_status
-from headrace.store.stream.status import stream_status
+from headrace.store.redis.stream_status import stream_status
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
@@ -41,7 +41,8 @@ async def topic_facts(access: Access, topic: Topic, only: Collection[str] | None
 
 async def _streams(access: Access, topic: Topic) -> str:
     partitions = [await access.partition(topic, number) for number in range(min(topic.partitions, _PARTITIONS_MAX))]
-    return msgspec.json.encode([await stream_status(partition) for partition in partitions]).decode()
+    found = [await stream_status(one.number, one.keys.log, one.link) for one in partitions]
+    return msgspec.json.encode(found).decode()
 
 
 def _cached(access: Access, topic: Topic) -> str:

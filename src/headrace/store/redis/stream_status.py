@@ -1,19 +1,17 @@
-"""A partition of format `stream` for people: what XINFO says of its key, its groups, and what they have yet to confirm.
+"""The status of a stream's key, for people: what XINFO says about it and its groups, and their pending entries.
 
-Redis code has consumer groups of its own on the key, beside those of Kafka's clients.
+Redis code has its own consumer groups on the key, next to those of Kafka's clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from headrace.store.redis.errors import RedisError
-
-if TYPE_CHECKING:
-    from headrace.store.partition.base import Partition
+from headrace.store.redis.route import Route
 
 _GROUPS_MAX = 20
 _PENDING_MAX = 20
@@ -53,21 +51,20 @@ class StreamStatus(msgspec.Struct, frozen=True):
     groups: list[StreamGroup]
 
 
-async def stream_status(partition: Partition) -> StreamStatus:
+async def stream_status(partition: int, key: str, link: Route) -> StreamStatus:
     """What the server says now; a key that nobody has written to yet has no entries."""
-    key, link = partition.keys.log, partition.link
     try:
         info = _as_dict(await link.call("XINFO", "STREAM", key))
         size = await link.call("MEMORY", "USAGE", key, "SAMPLES", "5")
         groups = [_as_dict(row) for row in (await link.call("XINFO", "GROUPS", key))[:_GROUPS_MAX]]
     except RedisError:
-        return StreamStatus(partition.number, key, 0, None, None, None, None, [])
+        return StreamStatus(partition, key, 0, None, None, None, None, [])
     pending = [
         await link.call("XPENDING", key, group["name"], "-", "+", _PENDING_MAX) if group["pending"] else []
         for group in groups
     ]
     return StreamStatus(
-        partition.number,
+        partition,
         key,
         info["length"],
         info.get("entries-added"),
