@@ -49,7 +49,7 @@ class _Spread(System):
 
 
 def run(report: Report, *, quick: bool) -> None:
-    records, rounds, repeats = (5_000, 10, 1) if quick else (200_000, 200, 7)
+    records, rounds, repeats = (5_000, 10, 1) if quick else (200_000, 200, 5)
     measurements = {
         "produce, 1 KB": ("ms CPU/MB, all processes", partial(_stream, "produce", records)),
         "consume from the start, 1 KB": ("ms CPU/MB, all processes", partial(_stream, "consume", records)),
