@@ -23,6 +23,7 @@ from headrace.wire.batch import (
     end_offset,
     fit,
     iter_headers,
+    may_be_transactional,
     pack_header,
     read_header,
     slice_from,
@@ -282,3 +283,11 @@ def test_an_entry_that_is_cut_off_at_any_byte_is_never_walked_as_if_it_were_whol
             slice_from(entry[:size], 99)
     with pytest.raises(CorruptBatch):
         end_offset(b"")
+
+
+def test_a_transactional_batch_is_recognised_without_reading_its_header() -> None:
+    header = read_header(encode_batch([Record(0, NOW)]))
+    transactional = msgspec.structs.replace(header, attributes=header.attributes | TRANSACTIONAL)
+    assert may_be_transactional(memoryview(pack_header(transactional)))
+    assert not may_be_transactional(memoryview(pack_header(header)))
+    assert not may_be_transactional(memoryview(pack_header(transactional))[:-1])

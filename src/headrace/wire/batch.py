@@ -142,6 +142,11 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     return header
 
 
+def may_be_transactional(batch: memoryview) -> bool:
+    """Whether the first batch has a header with the transactional bit: one look, for every produced batch."""
+    return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
 def pack_header(header: BatchHeader) -> bytes:
     """The 61 bytes of a header, its CRC as given."""
     return _HEADER.pack(header.base_offset, header.length - PREFIX_BYTES, *msgspec.structs.astuple(header)[2:])

@@ -133,27 +133,28 @@ async def _append(
 ) -> Waiting:
     broker = call.broker
     partition = await _open_partition(call, topic, data.index)
-    if request.acks == _ALL:
+    policy = broker.policy(topic)
+    if request.acks == _ALL and policy.replicas:
         await partition.copies.check()
     if not isinstance(data.records, memoryview):
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "A produced partition must contain exactly one batch; this one has none."
         )
-    policy = broker.policy(topic)
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= _ZSTD_SINCE)
-    verification_of(transaction, partition, header)
+    verification = verification_of(transaction, partition, header)
     records, packed = data.records, b""
     checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock)
     if checks_times:
         header = await check_record_times(records, header, policy, broker.store)
-    if policy.looks_inside:
+    looks_inside = policy.looks_inside
+    if looks_inside:
         records, header, packed = await _look_inside(policy, partition, records, header)
-    if checks_times or policy.looks_inside:
-        partition = await _open_partition(call, topic, data.index)  # that may have taken a while
+    if checks_times or looks_inside:  # that may have taken a while
+        partition = await _open_partition(call, topic, data.index)
+        verification = verification_of(transaction, partition, header)
     if policy.log_append_time and not policy.is_stream:  # there the store gives the time
         header = _stamp_time(broker, records, answer)
     timeout_ms = min(max(request.timeout_ms, 0), broker.options.store_wait_ms)
-    verification = verification_of(transaction, partition, header)
     appended = partition.writer.submit(records, header, timeout_ms / 1000, packed, verification)
     if header.producer_id >= 0:
         call.connection.refused_batches.watch(topic, data.index, appended)

@@ -15,7 +15,7 @@ from headrace.security.acls import Operation
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.partition.base import Partition
 from headrace.store.partition.verification import Moment, Verification, moment_of
-from headrace.wire.batch import HEADER_BYTES, BatchHeader, read_header
+from headrace.wire.batch import BatchHeader, may_be_transactional, read_header
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce import ProduceRequest
@@ -85,13 +85,14 @@ def verification_of(transaction: Transaction | None, partition: Partition, heade
 def _transactional(request: ProduceRequest) -> Iterator[tuple[str, bytes, int, BatchHeader]]:
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if isinstance(data.records, memoryview) and len(data.records) >= HEADER_BYTES:
-                try:
-                    header = read_header(data.records)
-                except BatchError:
-                    continue  # it is refused when its turn comes
-                if header.is_transactional and not header.is_control:
-                    yield topic.name, topic.topic_id, data.index, header
+            if not isinstance(data.records, memoryview) or not may_be_transactional(data.records):
+                continue
+            try:
+                header = read_header(data.records)
+            except BatchError:
+                continue  # it is refused when its turn comes
+            if not header.is_control:
+                yield topic.name, topic.topic_id, data.index, header
 
 
 async def _partition(call: Call, name: str, topic_id: bytes, number: int) -> Partition | None:
