@@ -243,6 +243,43 @@ async def test_what_lies_between_the_store_and_the_cache_is_a_gap(
     await produce_each(either, 21, 22)
 
 
+async def test_what_a_deleted_log_held_before_the_cache_is_a_gap(
+    valkey: Valkey, store: Store, either: Partition, open_store: OpenStore
+) -> None:
+    offsets = await produce_each(either, 0, 20)
+    store.tails.limit_bytes = store.tails.size_bytes // 4
+    offsets += await produce_each(either, 20, 21)
+    first = either.tail.first
+    assert first is not None
+    start = (await either.find_earliest(), first.base)
+    valkey.ask("DEL", either.keys.log)
+    either.doubt()
+    await either.confirm()
+    for partition in (either, await on(await open_store(), either)):
+        assert [(gap.start, gap.end) for gap in partition.gaps] == [start]
+        assert (partition.leader_epoch, partition.log_start) == (1, first.base)
+    assert store.events["gaps"] == 1
+    kept = [b"%d" % number for number, offset in enumerate(offsets) if offset >= first.base]
+    assert values(await all_of(either)) == kept
+    await produce_each(either, 21, 22)
+
+
+async def test_what_was_deleted_on_purpose_before_the_cache_is_no_gap(
+    valkey: Valkey, store: Store, either: Partition
+) -> None:
+    await produce_each(either, 0, 20)
+    await either.delete_before(either.end)
+    store.tails.limit_bytes = store.tails.size_bytes // 4
+    await produce_each(either, 20, 21)
+    first = either.tail.first
+    assert first is not None
+    await either.delete_before(max(first.base, either.log_start))
+    valkey.ask("DEL", either.keys.log)
+    either.doubt()
+    assert values(await all_of(either)) == [b"20"]
+    assert (either.gaps, either.leader_epoch) == ([], 0)
+
+
 async def test_a_producer_that_another_node_forgot_is_not_refused(
     clock: MovableClock, either: Partition, open_store: OpenStore
 ) -> None:

@@ -56,13 +56,19 @@ async def rebuild(partition: StreamPartition) -> None:
         await _restore_exceptions(partition)
         kept = partition.tail.first
         if kept or await _last_id(partition) < partition.ids.last:
-            await _restore(partition, kept.base if kept else partition.log_start)
+            await _restore(partition, _known_start(partition, kept) if kept else partition.log_start)
             start = kept.base if kept and len(partition.tail) else partition.end
             earliest = await partition.find_earliest()
             partition.log_start = max(partition.log_start, min(start, earliest))
         await _restore_side_keys(partition)
     partition.producers.outdate()
     partition.count_anew()
+
+
+def _known_start(partition: StreamPartition, kept: Entry) -> int:
+    """Where entries began that the stream held; at what the cache has if it held nothing before that."""
+    offsets = partition.index.offsets
+    return min(max(partition.log_start, offsets[0]), kept.base) if len(offsets) else kept.base
 
 
 # -- what is missing ------------------------------------------------------------------------------------------------
