@@ -9,16 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 
-import msgspec
 from msgspec import Struct
 
 from headrace.cli.records.where import latest
 from headrace.client import Admin, BrokerUnreachable, Cluster, Groups, UnsupportedApi
 from headrace.client.admin import GROUP
+from headrace.client.group_details import assignment_of, records_behind
 from headrace.client.groups import GroupInfo, GroupMember
-from headrace.wire import codec
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from headrace.wire.topic_partition import TopicPartition
 
 ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
@@ -27,7 +25,6 @@ ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
     "headrace.group.generation",
 )
 """Read-only configs of a group: what Kafka's own answers have no field for."""
-RECORDS_CONFIG = "headrace.group.records"
 _IDENTITY = ("headrace.group.id", "headrace.group.locator", "headrace.group.generation")
 """Asked for by name, it is one config per topic of format `stream`."""
 CONSUMER = "consumer"
@@ -119,7 +116,7 @@ def view_positions(
     committed = Groups(cluster).offsets(group)
     partitions = sorted(committed.keys() | owners.keys())
     ends = latest(Admin(cluster), existing(cluster, partitions))
-    counted = _records(cluster, group) if committed else {}
+    counted = records_behind(cluster, group) if committed else {}
     found = []
     for key in partitions:
         at, end = committed.get(key), ends.get(key)
@@ -167,36 +164,14 @@ def _member(number: int, member: GroupMember, info: GroupInfo) -> MemberView:
         instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host.removeprefix("/"),
-        assignment=_assignment(member.assignment) if info.protocol_type == CONSUMER else {},
+        assignment=assignment_of(member.assignment) if info.protocol_type == CONSUMER else {},
     )
-
-
-def _assignment(content: bytes) -> dict[str, list[int]]:
-    """The partitions of a member; the bytes are the clients' own, and what cannot be read is not shown."""
-    version = min(int.from_bytes(content[:2], "big"), ConsumerProtocolAssignment.api.versions[1])
-    try:
-        decoded, _ = codec.decode(ConsumerProtocolAssignment, version, content, 2)
-    except codec.DecodeError:
-        return {}
-    return {found.topic: sorted(found.partitions) for found in decoded.assigned_partitions if found.partitions}
 
 
 def sum_records(positions: Collection[PositionView]) -> int | None:
     """Over the partitions whose lag is known; None if the records of one of them are not."""
     known = [p.records for p in positions if p.lag is not None]
     return None if None in known else sum(records or 0 for records in known)
-
-
-def _records(cluster: Cluster, group: str) -> dict[str, dict[int, int | None]] | None:
-    """Topics whose lag is no number of records, and what that is per partition; None if the broker did not say."""
-    try:
-        entries = Admin(cluster).describe_configs(group, GROUP, [RECORDS_CONFIG])
-    except UnsupportedApi:
-        return {}
-    except KafkaError as error:
-        return {} if error.code is ErrorCode.INVALID_REQUEST else None  # other brokers have no such topics
-    named = [(entry.name.removeprefix(f"{RECORDS_CONFIG}."), entry.value or "{}") for entry in entries]
-    return {topic: msgspec.json.decode(value, type=dict[int, int | None]) for topic, value in named}
 
 
 def _records_of(counted: dict[str, dict[int, int | None]] | None, key: TopicPartition, lag: int | None) -> int | None:

@@ -8,17 +8,14 @@ from collections.abc import Collection
 import msgspec
 
 from headrace.client import Admin, Cluster, Groups, UnsupportedApi
-from headrace.client.admin import GROUP
+from headrace.client.group_details import assignment_of, records_behind
 from headrace.client.groups import GroupInfo, GroupMember
 from headrace.console.endpoints import ApiQuestion, Done, page_of
-from headrace.wire import codec
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from headrace.wire.special_times import LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 PAGE_SIZE = 50
-RECORDS_CONFIG = "headrace.group.records"
 _CONSUMER = "consumer"
 
 
@@ -141,7 +138,7 @@ def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]
     keys = sorted(committed.keys() | owners.keys())
     there = existing(cluster, keys)
     ends = Admin(cluster).list_offsets(dict.fromkeys(there, LATEST)) if there else {}
-    counted = _counted(cluster, group) if committed else {}
+    counted = records_behind(cluster, group) if committed else {}
     found = []
     for topic, partition in keys:
         at, end = committed.get((topic, partition)), ends.get((topic, partition))
@@ -165,18 +162,6 @@ def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[T
     return [key for key in partitions if key in there]
 
 
-def _counted(cluster: Cluster, group: str) -> dict[str, dict[int, int | None]] | None:
-    """Topics whose offsets count no records, with the lag of each partition; None if the broker did not say."""
-    try:
-        entries = Admin(cluster).describe_configs(group, GROUP, [RECORDS_CONFIG])
-    except UnsupportedApi:
-        return {}
-    except KafkaError as error:
-        return {} if error.code is ErrorCode.INVALID_REQUEST else None  # other brokers have no such topics
-    named = [(entry.name.removeprefix(f"{RECORDS_CONFIG}."), entry.value or "{}") for entry in entries]
-    return {topic: msgspec.json.decode(value, type=dict[int, int | None]) for topic, value in named}
-
-
 def _total(positions: list[PositionShown]) -> int | None:
     known = [position.lag for position in positions if position.lag is not None]
     return sum(known) if known else None
@@ -196,16 +181,6 @@ def _history(question: ApiQuestion, group: str, positions: list[PositionShown]) 
 
 
 def _member(member: GroupMember, info: GroupInfo) -> MemberShown:
-    assignment = _assignment(member.assignment) if info.protocol_type == _CONSUMER else {}
+    assignment = assignment_of(member.assignment) if info.protocol_type == _CONSUMER else {}
     host = member.client_host.removeprefix("/")
     return MemberShown(member.member_id, member.group_instance_id, member.client_id, host, assignment)
-
-
-def _assignment(content: bytes) -> dict[str, list[int]]:
-    """The bytes are the clients' own, and what cannot be read is not shown."""
-    version = min(int.from_bytes(content[:2], "big"), ConsumerProtocolAssignment.api.versions[1])
-    try:
-        decoded, _ = codec.decode(ConsumerProtocolAssignment, version, content, 2)
-    except codec.DecodeError:
-        return {}
-    return {found.topic: sorted(found.partitions) for found in decoded.assigned_partitions if found.partitions}
