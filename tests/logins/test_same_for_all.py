@@ -15,6 +15,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.logins.login import Login
 from headrace.broker.logins.logins import Logins
 from headrace.broker.logins.options import LoginOptions
+from headrace.broker.logins.workers import TooManyLogins
 from headrace.clock import Clock
 from headrace.security.listeners import parse_listener
 from headrace.security.names import LoginName
@@ -66,6 +67,17 @@ async def test_plain_costs_one_derivation_whoever_it_is(logins: Logins) -> None:
     assert await plain(logins, "alice", PASSWORD) == ""
     assert logins.passwords.derivations == len(USERS) + 1, "what was right is remembered"
     assert await plain(logins, "alice", "wrong") != ""
+
+
+async def test_too_many_at_once_are_not_told_that_their_password_is_wrong(logins: Logins) -> None:
+    """Clients give up at that; one whose connection is closed tries again."""
+    crowd = [asyncio.create_task(plain(logins, f"user-{number}", "wrong")) for number in range(300)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyLogins):
+        await plain(logins, "alice", PASSWORD)
+    said = await asyncio.gather(*crowd, return_exceptions=True)
+    assert sum(isinstance(one, TooManyLogins) for one in said) == 300 - 256
+    assert await plain(logins, "alice", PASSWORD) == ""
 
 
 @pytest.mark.parametrize("mechanism", list(HASHES))

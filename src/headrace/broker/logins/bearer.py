@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.logins.token_errors import BadToken
 from headrace.broker.logins.tokens import check_token, key_id_of
-from headrace.broker.logins.workers import TooManyLogins
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.mechanisms.exchange import Refused, SaslStep, refused
 from headrace.security.mechanisms.oauthbearer import INVALID_TOKEN, OAUTHBEARER, read_bearer
@@ -32,8 +31,6 @@ class BearerExchange:
             return await self._checked(bearer.token, bearer.authorization)
         except BadToken as error:
             self._why = f"the token is not good: {error}"
-        except TooManyLogins:
-            self._why = "too many logins at once"
         return SaslStep(INVALID_TOKEN)
 
     async def _checked(self, token: str, authorization: str) -> SaslStep:

@@ -82,7 +82,7 @@ class Login:
         return SaslHandshakeResponse(ErrorCode.NONE, offered), True
 
     async def authenticate(self, message: bytes) -> Verdict:
-        """What the client's next message leads to. After trouble the connection is closed."""
+        """What the client's next message leads to. After trouble, and TooManyLogins, the connection is closed."""
         exchange = self._exchange
         assert exchange is not None
         try:

@@ -18,7 +18,11 @@ _WAITING_MAX = 256
 
 
 class TooManyLogins(Exception):
-    """So many steps wait already that this one is not made."""
+    """So many steps wait already that this one is not made.
+
+    The client's connection is closed without an answer: a refusal would tell it that its secret is wrong, and it would
+    give up.
+    """
 
 
 class Workers:
@@ -31,7 +35,7 @@ class Workers:
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What `work` gives; TooManyLogins if it would have to wait for too many others."""
         if self._waiting >= _WAITING_MAX:
-            raise TooManyLogins
+            raise TooManyLogins("too many logins at once")
         self._waiting += 1
         try:
             return await asyncio.wrap_future(self._threads.submit(work, *args, **kwargs))

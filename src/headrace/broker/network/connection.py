@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.dispatch import CloseConnection
+from headrace.broker.logins.workers import TooManyLogins
 from headrace.broker.network.flow import AnswerRoom
 from headrace.broker.network.frame_buffers import Frame
 from headrace.broker.network.slot import RequestSlot
@@ -248,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._server.held is not None:
                 await self._server.held.wait()
             slot.pieces = await self._server.dispatch.answer(slot.header, frame, self)
-        except CloseConnection as reason:
+        except (CloseConnection, TooManyLogins) as reason:
             self.close(str(reason))
         except asyncio.CancelledError:
             slot.pieces = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.broker.access import Access
 from headrace.broker.handlers.api_versions import versions
 from headrace.broker.logins.login import LINGER_S, REFUSAL_DELAY_S, Login, Verdict, answer
+from headrace.broker.logins.workers import TooManyLogins
 from headrace.broker.network.sasl_connection import SaslConnection
 from headrace.wire import codec
 from headrace.wire.apis import API_VERSIONS, APIS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -129,6 +130,10 @@ class LoginConnection(asyncio.BufferedProtocol):
             goes_on = await (self._raw(bytes(frame)) if self._is_raw else self._answer(frame))
         except DecodeError as error:
             self._close(f"a request before the login cannot be read: {error}")
+            return
+        except TooManyLogins:
+            await asyncio.sleep(REFUSAL_DELAY_S)  # a crowd that comes back at once would be the first again
+            self._close("too many logins at once")
             return
         except Exception:
             self._entrance.server.count_failure()
