@@ -12,7 +12,7 @@ import pytest
 from bench.__main__ import PARTS
 from bench.targets import TARGETS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("bench")]  # or each worker would run it once
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_S = 580
 FIGURE = re.compile(r"^  (?P<workload>.+) \[(?P<unit>.+)\]: (?P<medians>.+)$", re.MULTILINE)
