@@ -1,7 +1,7 @@
-"""Topics, configs, records and offsets: what an administrator asks of a cluster, as simple typed answers.
+"""Topics, configs, records and offsets: administrative requests with simple typed results.
 
-Each call raises the KafkaError that the broker answered. What changes something is sent again only where the broker
-cannot have carried it out; what only reads is tried again until the cluster's deadline.
+Each call raises the KafkaError that the broker returned. Changes are only retried if the broker cannot have applied
+them; reads are retried until the cluster's deadline.
 """
 
 from __future__ import annotations

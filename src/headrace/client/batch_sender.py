@@ -1,9 +1,9 @@
-"""Sends whole record batches to one topic, as an idempotent producer whose sequences may go on from another process.
+"""Sends whole record batches to one topic, as an idempotent producer that can continue another process's sequences.
 
-A batch is sent until it is acknowledged; sent twice, it is stored once. Where a producer that died is continued (its
-id and last sequence are in the log, in the headers of its batches), what it still had under way either comes before
-our first batch, which is refused then, or is refused itself: never are both stored. Apart from producer.py, which
-gathers single records, because here nobody looks into a batch.
+A batch is sent until it is acknowledged; sent twice, it is stored once. If it continues a dead producer (whose id and
+last sequence are in the log, in the headers of its batches), batches that one still had in flight either arrive before
+our first batch, which is then refused, or are refused themselves: never are both stored. Separate from producer.py,
+which collects single records, because here nobody looks into a batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A cluster: which broker to ask, and when to ask again.
+"""A cluster: which broker to ask, and when to retry.
 
-It keeps what the brokers said of themselves (leaders, coordinators, the controller) and a connection to each. What
-turns out to be wrong is forgotten and looked up again, within one deadline for the whole call. A request that may
-have been carried out is sent a second time only if the caller says that this does no harm.
+It caches leaders, coordinators and the controller, and a connection to each broker. Stale entries are dropped and
+looked up again, within one deadline for the whole call. A request that may have been applied is only resent if the
+caller says that this does no harm.
 """
 
 from __future__ import annotations

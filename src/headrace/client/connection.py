@@ -1,7 +1,7 @@
-"""One connection to one broker: requests out, answers in, in the order in which they were asked.
+"""One connection to one broker: requests out, responses in, in order.
 
-The versions to use are negotiated once, by the first request that does not name its own. Whatever breaks on the way
-becomes BrokerUnreachable with one sentence, and the connection is closed: after half an answer there is no way on.
+Versions are negotiated once, by the first request that does not name its own. Any failure becomes BrokerUnreachable
+with one sentence, and the connection is closed: after half a response it cannot continue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong for a client beside the errors that a broker answers, and which of those are worth another try."""
+"""Client-side errors, and which broker errors are worth a retry."""
 
 from __future__ import annotations
 

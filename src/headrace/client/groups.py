@@ -1,6 +1,6 @@
-"""Consumer groups as an administrator sees them: listed, described, deleted, their offsets read and set.
+"""Consumer groups for administrators: list, describe, delete, read and set offsets.
 
-Apart from `admin.py` because other brokers answer: each group has a coordinator, and a list is all brokers' together.
+Separate from `admin.py` because other brokers answer: each group has a coordinator, and a list combines all brokers'.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A simple producer: records are gathered per partition and sent, as one batch each, when there are enough or asked.
+"""A simple producer: records are collected per partition and sent as one batch each, when there are enough or on
+request.
 
-With acks `all` it is idempotent where the broker offers that: a batch whose answer was lost is sent again with the
-same sequence, and the broker knows it. Without, a batch may be doubled by a connection that breaks, never lost.
-After a batch failed for good the next one starts with a new producer id, so no sequence ever has two meanings.
+With acks `all` it is idempotent if the broker supports that: a batch with a lost response is resent with the same
+sequence, and the broker recognises it. Without, a broken connection may duplicate a batch, never lose one. After a
+batch has failed for good the next one starts with a new producer id, so no sequence ever has two meanings.
 """
 
 from __future__ import annotations

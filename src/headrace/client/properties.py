@@ -1,8 +1,8 @@
-"""How a client reaches a cluster and logs in, from properties as Kafka's tools take them.
+"""How a client connects and logs in, from properties as Kafka's tools take them.
 
-Both families of names are known: those of the Java client (`sasl.jaas.config`, `ssl.truststore.location`) and those of
-librdkafka (`sasl.username`, `ssl.ca.location`), with PEM files. A property that cannot be honoured is refused in one
-sentence, never ignored.
+Both families of names are supported: those of the Java client (`sasl.jaas.config`, `ssl.truststore.location`) and those
+of librdkafka (`sasl.username`, `ssl.ca.location`), with PEM files. A property that cannot be honoured is rejected in
+one sentence, never ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A simple reader of partitions: from given offsets on, to the end or following it, with long polls.
+"""A simple reader of partitions: from given offsets, to the end or following it, with long polls.
 
-It has no group and commits nothing. Where the records are not to be looked into, `fetch_raw` gives the batches as
-they came.
+It has no group and commits nothing. `fetch_raw` returns batches undecoded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""SASL on a new connection, before anything else is asked: PLAIN, SCRAM (RFC 5802), OAUTHBEARER, as Kafka carries them.
+"""SASL on a new connection, before anything else: PLAIN, SCRAM (RFC 5802), OAUTHBEARER, as carried by Kafka.
 
-Apart from connection.py because it is a dialogue of its own. Its two messages, a name and a blob, are put together
-here: they come before the versions are negotiated, and brokers keep these first versions for that.
+Separate from connection.py because it is a dialogue of its own. Its two messages, a name and a blob, are encoded here:
+they precede version negotiation, and brokers keep these first versions for that.
 """
 
 from __future__ import annotations

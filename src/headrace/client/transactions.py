@@ -1,6 +1,6 @@
-"""Transactional ids as an administrator sees them: listed, described, and ended where they hang.
+"""Transactional ids for administrators: list, describe, and end hanging transactions.
 
-Apart from `admin.py` because other brokers answer: each id has a coordinator, each partition a leader.
+Separate from `admin.py` because other brokers answer: each id has a coordinator, each partition a leader.
 """
 
 from __future__ import annotations

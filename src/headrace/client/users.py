@@ -1,6 +1,6 @@
-"""Users and their SCRAM credentials, as an administrator sets them (KIP-554).
+"""Users and their SCRAM credentials, as set by administrators (KIP-554).
 
-The password never leaves this process: the broker is sent what it has been salted and hashed to.
+The password never leaves this process: the broker gets it salted and hashed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every limit and time-out of a group, with its default: Kafka's own, but for the size, which Kafka does not bound."""
+"""Every limit and timeout of a group, with Kafka's default; except the size, which Kafka does not limit."""
 
 import msgspec
 

@@ -1,1 +1,1 @@
-"""Who asks, and what they may do: rules alone, without I/O."""
+"""Principals, authentication mechanisms, ACLs and quotas: pure rules, without I/O."""

@@ -1,7 +1,7 @@
-"""Which rules a filter means: what DescribeAcls and DeleteAcls ask for.
+"""Which rules match a filter, for DescribeAcls and DeleteAcls.
 
-ANY and a missing name, principal or host mean all of them. The pattern MATCH means every pattern that a resource of
-this name falls under, as the decision itself would see it.
+ANY and a missing name, principal or host match everything. The pattern type MATCH selects every pattern that applies to
+a resource of this name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an ACL is, in Kafka's numbers: who may, or may not, do what to which resource.
+"""ACLs with Kafka's numbers: who may, or may not, do what to which resource.
 
-A rule names a principal, a host, an operation and a pattern of resources. What rules come to is in `rules.py`; which
-rules a request for some of them means is in `acl_filter.py`.
+A rule names a principal, a host, an operation and a resource pattern. Decisions are in `rules.py`, filters in
+`acl_filter.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who asks, in whose name, and which way they came in.
+"""The caller of a request: principal, organisation, listener and host.
 
-Who does not log in is anonymous and belongs to the organisation `default`.
+Clients that do not log in are anonymous and belong to the organisation `default`.
 """
 
 from __future__ import annotations

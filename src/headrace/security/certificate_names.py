@@ -1,8 +1,8 @@
-"""A client certificate's name as a user: Kafka's `ssl.principal.mapping.rules`.
+"""Maps a client certificate's name to a user: Kafka's `ssl.principal.mapping.rules`.
 
-`RULE:pattern/replacement/[LU]`, several with commas in between, or DEFAULT, the whole distinguished name. The first
-pattern that matches the whole name decides; if none does, the client is not let in. A replacement may name the
-organisation, `acme/$1`; what a certificate brings along may not, so a slash in it is no match.
+`RULE:pattern/replacement/[LU]`, several separated by commas, or DEFAULT, the whole distinguished name. The first
+pattern that matches the whole name decides; if none does, the client is rejected. A replacement may name the
+organisation, `acme/$1`; the certificate itself may not, so a name with a slash does not match.
 """
 
 from __future__ import annotations

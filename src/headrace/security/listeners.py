@@ -1,6 +1,6 @@
-"""A listener as it is written: `NAME=PROTOCOL://HOST:PORT`, and its options behind commas.
+"""Parses a listener: `NAME=PROTOCOL://HOST:PORT`, followed by options separated by commas.
 
-An option's value may be a list: what follows a comma and has no `=` belongs to the option before it.
+An option's value may be a list: a part after a comma without `=` belongs to the option before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who a login name means: `<organisation>/<user>`, or a bare name for a user of the organisation `default`."""
+"""Login names: `<organisation>/<user>`, or a bare name for a user of the organisation `default`."""
 
 from __future__ import annotations
 

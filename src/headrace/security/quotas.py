@@ -1,7 +1,7 @@
-"""Quotas of clients as Kafka has them (KIP-13, KIP-124, KIP-546, KIP-599): whose they are, and what a rate comes to.
+"""Kafka's client quotas (KIP-13, KIP-124, KIP-546, KIP-599): their entities, and the arithmetic of rates.
 
-A quota belongs to a user, a client id or both, or to the default of either; the most specific one that there is counts.
-Time is handed in, so that tests can move it.
+A quota belongs to a user, a client id or both, or to the default of either; the most specific one applies. Time is a
+parameter, so that tests can move it.
 """
 
 from __future__ import annotations

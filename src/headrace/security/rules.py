@@ -1,8 +1,8 @@
-"""What rules come to: the decisions of Kafka's StandardAuthorizer, and why.
+"""Decides by the rules of Kafka's StandardAuthorizer, and says why.
 
-A DENY that fits beats every ALLOW; where nothing fits, the answer is no, or, if that was asked for and no rule speaks
-of the resource at all, yes. A super user is asked nothing. Rules are found by pattern and principal, so a decision
-costs as many look-ups as there are lengths of prefixes, however many rules there are.
+A matching DENY beats every ALLOW; if nothing matches, access is denied, unless it is allowed for resources without any
+rule. Super users are always allowed. Rules are indexed by pattern and principal, so a decision costs one lookup per
+prefix length, however many rules there are.
 """
 
 from __future__ import annotations

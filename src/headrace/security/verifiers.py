@@ -1,7 +1,6 @@
-"""What is stored of a password: verifiers (RFC 5802), from which it cannot be had back.
+"""Password verifiers (RFC 5802), from which the password cannot be recovered.
 
-A verifier serves both ways to log in with a password: SCRAM compares with its keys, PLAIN derives them from the
-password that was sent.
+A verifier serves both password mechanisms: SCRAM compares with its keys, PLAIN derives them from the password sent.
 """
 
 from __future__ import annotations

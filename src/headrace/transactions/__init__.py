@@ -1,4 +1,4 @@
-"""The transaction coordinator as a pure machine: what a request makes of a transactional id.
+"""The transaction coordinator as a pure machine: how requests change a transactional id.
 
-`table.py` has the states, the moves between them and the answers; start there. No I/O, no clock.
+`table.py` has the states, the transitions and the answers; start there. No I/O, no clock.
 """

@@ -1,4 +1,4 @@
-"""What can happen to a transactional id. Requests carry a token: the broker's name for the answer that it owes."""
+"""The events of a transactional id. Requests carry a token by which the broker knows the response it owes."""
 
 from __future__ import annotations
 

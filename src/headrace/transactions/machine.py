@@ -1,7 +1,7 @@
-"""The way in: one event, one decision. `table.py` says what is answered; here is what is done.
+"""The entry point: one event, one decision. `table.py` says what is answered; this is what is done.
 
-Whoever drives it writes `fields` under the coordinator's token, and only if the transaction still consists of what the
-event says was seen; else it reads again and asks again. Then it adopts the state, and answers.
+The caller writes `fields` under the coordinator's token, and only if the transaction still has the contents that the
+event was decided on; otherwise it reads and decides again. Then it adopts the state and answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of one transactional id. Plain data; a decision makes a new one."""
+"""The state of one transactional id. Plain data; a decision creates a new one."""
 
 from __future__ import annotations
 

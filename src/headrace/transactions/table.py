@@ -1,23 +1,23 @@
-"""The states of a transactional id, the moves between them, and what a request is answered in each.
+"""The states of a transactional id, the transitions between them, and the answer to each request in each state.
 
-A transactional id names a producer over its restarts. Whoever says InitProducerId with it becomes that producer: it
-gets the id's producer id with an epoch higher than anybody had before, and what an older epoch sends is refused. The
-id has one transaction at a time. The first partition or group that is added begins it. EndTxn ends it in two steps.
-The first one, Prepare, is the commit point: one write that names the verdict and everything that the transaction
-touched. From then on the outcome stands, and whoever owns the id makes it so: a marker in every partition, a verdict
-for every group. Once all of them have it the second step, Complete, is written, and the next transaction may begin.
+A transactional id identifies a producer across restarts. InitProducerId makes the caller that producer: it gets the
+id's producer id with a higher epoch than any before, and requests with an older epoch are refused. An id has one
+transaction at a time. The first partition or group added begins it. EndTxn ends it in two steps. The first, Prepare, is
+the commit point: one write with the outcome and everything the transaction touched. From then on the outcome is final,
+and the id's owner carries it out: a marker in every partition, the outcome for every group. Then the second step,
+Complete, is written, and the next transaction may begin.
 
-Version 1 of the protocol (KIP-98) keeps the epoch while the producer lives. A request that was on its way for long can
-then mean a later transaction than the one it was sent for, and nothing in it tells. Version 2 (KIP-890) raises the
-epoch with every EndTxn, so each transaction has one of its own. Which one a client speaks shows in the versions of its
-requests: EndTxn from 5, Produce from 12, TxnOffsetCommit from 5.
+Version 1 of the protocol (KIP-98) keeps the epoch while the producer lives. A request delayed by the network can then
+apply to a later transaction than it was sent for, undetectably. Version 2 (KIP-890) raises the epoch with every EndTxn,
+so each transaction has its own. The versions of a client's requests show which one it uses: EndTxn from 5, Produce from
+12, TxnOffsetCommit from 5.
 
-A request comes from the current producer, or it is a retry: its epoch is the one before, since the answer to its
-EndTxn, which raised the epoch, was lost. In version 1 there is no such thing.
+A request comes from the current producer, or it is a retry with the previous epoch, because the response to its EndTxn,
+which raised the epoch, was lost. Version 1 has no such retries.
 
-Adding to a transaction is not decided here: any node does it, with a script that reads what is stored (`ADDING` has its
-answers, and a test compares the two). So whether the id is Ongoing is seen in the store at the moment of the decision,
-and a decision is only written if it still is so then.
+Adding to a transaction is not decided here: any node does it, with a script that reads the stored state (`ADDING` has
+its answers, and a test compares the two). So whether an id is Ongoing is read from the store when a decision is made,
+and the decision is only written if that has not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answers of a group, as data in the fields of Kafka's responses, and what older versions need of them."""
+"""A group's answers as data, with the fields of Kafka's responses, and their forms for older versions."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What DescribeGroups and ListGroups show of a group. Views: they change nothing and need no decision."""
+"""What DescribeGroups and ListGroups show of a group. Read-only views, without a decision."""
 
 from collections.abc import Collection
 

@@ -1,6 +1,6 @@
-"""What can happen to a group. Requests carry a token: the broker's name for the answer that it owes.
+"""The events of a group. Requests carry a token by which the broker knows the response it owes.
 
-Requests name Kafka's fields; what a version does not have is left at its default.
+Requests use Kafka's field names; fields that a version does not have keep their default.
 """
 
 from collections.abc import Hashable, Mapping

@@ -1,7 +1,7 @@
-"""JoinGroup: who may come in, and whether that needs a rebalance.
+"""JoinGroup: who may join, and whether that needs a rebalance.
 
-The checks come in Kafka's order: session time-out, group missing, group full, Dead, protocols, member.
-A join that is refused changes nothing, and a group that does not exist is made only by one that is not.
+The checks are in Kafka's order: session timeout, group missing, group full, Dead, protocols, member. A refused join
+changes nothing, and only an accepted one creates a group.
 """
 
 import msgspec

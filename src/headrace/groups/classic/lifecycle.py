@@ -1,16 +1,15 @@
-"""The ends of a group's life here: loaded, resumed, unloaded, deleted, forgotten.
+"""The life cycle of a group on this node: loaded, resumed, unloaded, deleted, forgotten.
 
-A restart is a load and nothing else. What was stored last is what the group is:
+A restart is a load and nothing else. The group is what was stored last:
 
-- Stable: the same generation and assignments; sessions start anew, so nobody has to join again.
-- CompletingRebalance: the generation had been handed out, its assignment was not stored. The group waits
-  for syncs again. A member that lost its Join or Sync with the connection joins again unchanged and gets
-  the same generation.
-- PreparingRebalance: members know, or will learn by 27 from their next heartbeat, that they have to join
-  again. To go on with that rebalance is right: calling the group Stable would lose the change that began
-  it, and a member that left would keep its partitions until a session ends that nobody renews.
-- Empty: so was a group in its initial rebalance. Its joins were not answered yet; members come back with
-  an id that is unknown now, get 25, and start over.
+- Stable: the same generation and assignments; sessions restart, so nobody has to rejoin.
+- CompletingRebalance: the generation had been handed out, its assignment was not stored. The group waits for syncs
+  again. A member that lost its Join or Sync with the connection rejoins unchanged and gets the same generation.
+- PreparingRebalance: members know, or will learn by 27 from their next heartbeat, that they have to rejoin. Continuing
+  that rebalance is right: calling the group Stable would lose the change that began it, and a member that left would
+  keep its partitions until its session expires.
+- Empty: also a group in its initial rebalance. Its joins were not answered yet; members come back with an id that is
+  now unknown, get 25, and start over.
 """
 
 from headrace.groups.classic import snapshot

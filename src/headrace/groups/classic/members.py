@@ -1,7 +1,7 @@
-"""Who is in the group: finding, adding, changing, replacing and removing members, and what follows for
-the leader, the static instances and the protocols that all support.
+"""Membership: finding, adding, changing, replacing and removing members, and the effects on the leader, static
+instances and supported protocols.
 
-Every change of membership goes through here, so that the counts beside `members` are always right.
+Every change of membership goes through here, so that the counts next to `members` are always right.
 """
 
 from collections.abc import Iterable

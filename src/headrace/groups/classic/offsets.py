@@ -1,6 +1,6 @@
-"""The group's word on offsets: who may commit them, which may be deleted, which are too old?
+"""A group's rules for offsets: who may commit them, which may be deleted, which have expired.
 
-The offsets themselves are rows beside the group, stored in the same write. The machine does not look into them.
+The offsets themselves are rows next to the group, stored in the same write. The machine does not look into them.
 """
 
 from collections.abc import Mapping

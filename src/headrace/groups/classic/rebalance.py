@@ -1,7 +1,7 @@
 """The rebalance itself: begin it, wait for the members, hand out the next generation.
 
-Both halves of a rebalance wait with a limit. Whoever does not join again in time is removed, except
-static members, which are expected back; whoever joined but does not sync in time is removed as well.
+Both halves of a rebalance have a time limit. Members that do not rejoin in time are removed, except static ones, which
+are expected back; members that joined but do not sync in time are removed as well.
 """
 
 import msgspec

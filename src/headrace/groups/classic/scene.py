@@ -1,7 +1,7 @@
-"""The frame of one decision: what a handler may use, and what it hands back.
+"""The frame of one decision: a handler's inputs and outputs.
 
-`Scene` is the outside world as data: now, the settings, a source of ids. `Turn` collects what one event
-does to one group: the changed fork, answers, timer changes, and whether it has to be stored first.
+`Scene` is the outside world as data: now, the settings, a source of ids. `Turn` collects what one event does to one
+group: the changed fork, answers, timer changes, and whether it has to be stored first.
 """
 
 from collections.abc import Collection, Hashable, Mapping

@@ -1,8 +1,8 @@
-"""The durable form of a group, as fields of JSON, and the way back.
+"""The durable form of a group as JSON fields, and back.
 
-Stored before an answer leaves, and all that a restart starts from. It keeps every protocol that a member
-offered, not only the selected one: a member that joins again unchanged after a restart has to be
-recognised, or the restart would cause the rebalance that it is meant to avoid.
+It is stored before a response is sent, and a restart starts from nothing else. It keeps every protocol that a member
+offered, not only the selected one: a member that rejoins unchanged after a restart has to be recognised, or the restart
+would cause the very rebalance it should avoid.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader hands in who reads what; everybody else waits for it.
+"""SyncGroup: the leader submits the assignment; the others wait for it.
 
-The assignment is stored before anybody learns of it: a member that works has a right that survives.
+The assignment is stored before any member learns of it, so it survives a crash.
 """
 
 import msgspec

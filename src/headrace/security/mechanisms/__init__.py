@@ -1,1 +1,1 @@
-"""The SASL mechanisms as the server speaks them: messages in, messages out. No I/O, no clock, no randomness."""
+"""The SASL mechanisms, server side: messages in, messages out. No I/O, no clock, no randomness."""

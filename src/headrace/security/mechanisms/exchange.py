@@ -1,4 +1,4 @@
-"""What all mechanisms have in common: a step takes the client's message and says how the exchange goes on."""
+"""Common to all mechanisms: a step takes the client's message and returns how the exchange continues."""
 
 from __future__ import annotations
 

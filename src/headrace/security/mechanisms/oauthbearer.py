@@ -1,6 +1,7 @@
-"""OAUTHBEARER (RFC 7628): one message with a token. A bad one is told in the server's answer, and refused by the next.
+"""OAUTHBEARER (RFC 7628): one message with a token. An invalid one is reported first, and refused with the next
+message.
 
-Whether a token is good is decided elsewhere: it takes keys and a clock.
+Tokens are verified elsewhere, because that takes keys and a clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): one message with name and password. The check of the password is slow and so done elsewhere."""
+"""PLAIN (RFC 4616): one message with name and password. Checking the password is slow, and done elsewhere."""
 
 from __future__ import annotations
 

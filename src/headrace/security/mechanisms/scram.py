@@ -1,7 +1,7 @@
-"""SCRAM as the server speaks it (RFC 5802, 7677): two messages from the client, two answers.
+"""SCRAM, server side (RFC 5802, 7677): two messages from the client, two answers.
 
-A user that is not there is asked for its proof like any other, from a verifier that is made up, and fails where a wrong
-password fails. So nobody learns who is there, and both cost the same.
+An unknown user is asked for its proof like any other, with a derived verifier, and fails where a wrong password fails.
+So nobody can find out which users exist, and both cost the same.
 """
 
 from __future__ import annotations
