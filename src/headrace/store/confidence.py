@@ -1,16 +1,16 @@
-"""Is what I know still true? The one machine that answers this for partitions, topics, groups and the store. Pure.
+"""Is a cache still true? The one machine that answers this for partitions, topics, groups and the store. Pure.
 
-Everything that a node holds in memory is a cache of Redis, read at some moment. Since that moment one of four things
-may have happened, and each leaves a sign that costs nothing to see:
+Everything a node holds in memory is a cache of Redis, read at some moment. Since then one of four things may have
+happened, and each leaves a sign that is free to check:
 
-- another server answers (its run id or replication id differs): after a crash or a fail-over the store may have gone
+- another server answers (its run id or replication id differs): after a crash or a failover the store may have gone
   back in time. The link counts these as its *timeline*.
-- the connection was made again: commands in flight had an unknown outcome. The link counts its *generation*.
-- another node may have written: nodes came or went, or our lease had run out. The nodes count their *term*.
-- a reply did not fit what is known: a refused id, a missing key. Whoever sees that calls `doubt`.
+- the connection was re-established: commands in flight had an unknown outcome. The link counts its *generation*.
+- another node may have written: nodes came or went, or our lease had expired. The nodes count their *term*.
+- a reply contradicted the cache: a rejected id, a missing key. Whoever sees that calls `doubt`.
 
-A look at the store makes knowledge as good as the moment at which the look began. If a doubt is raised while a look
-is under way, that look does not count: it may have read what was there before. `LEVELS` is the whole rule.
+A *look* is a read of the store; it makes the cache valid as of the moment the look began. If a doubt is raised while a
+look is in progress, the look does not count: it may have read an older state. `LEVELS` is the whole rule.
 
 | level   | sign since the last look | what a look has to do                          |
 |---------|--------------------------|------------------------------------------------|
@@ -30,7 +30,7 @@ _NEVER = -1
 
 
 class Level(IntEnum):
-    """How good knowledge is, the worst first."""
+    """How far a cache can be trusted, the worst first."""
 
     UNREAD = 0
     ASTRAY = 1
@@ -40,7 +40,7 @@ class Level(IntEnum):
 
 
 class View(NamedTuple):
-    """The outside world at one moment, as far as it can make knowledge wrong."""
+    """The signs at one moment."""
 
     timeline: int
     generation: int
@@ -61,7 +61,7 @@ class _Terms(Protocol):
 
 
 class Outlook:
-    """Gives the view of now: the same one while nothing changes, because it is asked for with every request."""
+    """The current view: the same object while nothing changes, because every request asks for it."""
 
     __slots__ = ("_link", "_nodes", "_view")
 
@@ -80,11 +80,11 @@ class Outlook:
 
 
 LEVELS = (("timeline", Level.ASTRAY), ("generation", Level.STALE), ("term", Level.SHARED))
-"""What a change since the last look makes of knowledge, the worst first."""
+"""The level after a change since the last look, the worst first."""
 
 
 class Look(NamedTuple):
-    """A look that is under way: the moment at which it began."""
+    """A look in progress: the moment at which it began."""
 
     view: View
     doubts: int
@@ -92,7 +92,7 @@ class Look(NamedTuple):
 
 
 class Confidence:
-    """What one cache knows about its own knowledge. `level` is cheap: it is asked before every answer."""
+    """How far one cache can be trusted. `level` is cheap: it is checked before every answer."""
 
     __slots__ = ("_breaks", "_doubts", "_seen")
 
@@ -103,7 +103,7 @@ class Confidence:
         """How often more than catching up became necessary."""
 
     def level(self, now: View) -> Level:
-        """How good knowledge is at this moment."""
+        """How far the cache can be trusted now."""
         if self._seen is now or self._seen == now:
             return Level.SURE
         if self._seen is None:
@@ -115,39 +115,39 @@ class Confidence:
 
     @property
     def seen(self) -> View | None:
-        """The moment that knowledge is of; None if nothing was looked at."""
+        """The view that the cache is valid for; None before the first look."""
         return self._seen
 
     def begin(self, now: View) -> Look:
-        """To be called before the first command of a look is sent."""
+        """Call this before the first command of a look is sent."""
         return Look(now, self._doubts, self._breaks)
 
     def loaded(self, look: Look) -> None:
-        """What had to be loaded or compared has been: if the look ends here, the next one only has to catch up."""
+        """Loading and comparing are done: if the look ends here, the next one only has to catch up."""
         if look.breaks == self._breaks:
             self._seen = look.view._replace(generation=_NEVER)
 
     def end(self, look: Look) -> bool:
-        """The look is done. False if it does not count, because a doubt was raised meanwhile."""
+        """The look is done. False if a doubt raised meanwhile makes it not count."""
         if look.breaks != self._breaks:
             return False
         if look.doubts != self._doubts:
-            # What was read is not nothing: the next look need not load or recover again, only catch up.
+            # It was not in vain: the next look need not load or recover again, only catch up.
             self._seen = look.view._replace(generation=_NEVER)
             return False
         self._seen = look.view
         return True
 
     def doubt(self) -> None:
-        """A reply did not fit what is known: the store has to be looked at again."""
+        """A reply contradicted the cache: the store has to be read again."""
         self._doubts += 1
         if self._seen is not None:
             self._seen = self._seen._replace(generation=_NEVER)
 
     def lose_track(self) -> int:
-        """What is known is about to differ from the store: should `find_track` not be reached, the next look compares.
+        """Cache and store are about to differ: unless `find_track` is reached, the next look compares them.
 
-        Gives what `find_track` wants back.
+        Returns the argument for `find_track`.
         """
         self._breaks += 1
         if self._seen is None:
@@ -157,11 +157,11 @@ class Confidence:
         return timeline
 
     def find_track(self, timeline: int) -> None:
-        """Store and knowledge are one again."""
+        """Cache and store agree again."""
         self._breaks -= 1
         if self._seen is not None:
             self._seen = self._seen._replace(timeline=timeline)
 
     def forget(self) -> None:
-        """Nothing is known any more: the next look loads, unless the one that is under way does."""
+        """The cache is empty: the next look loads, unless one in progress does."""
         self._seen = None
