@@ -40,6 +40,7 @@ PARTS = {
     "takeover": Part("the pause of partitions whose node is stopped or killed", in_quick=False),
     "archive": Part("topics into Delta tables, against Spark's own Kafka connector", in_quick=False),
     "security": Part("TLS beside Kafka's, the check of rights, and the event loop while many log in"),
+    "watching": Part("what a console with a visitor, scrapes and counting cost a node under load"),
     "compaction": Part("a compacted topic: time, memory, and its effect on producers"),
     "cold": Part("records from the lake against records from Redis, and their effect on other clients"),
 }

@@ -16,6 +16,7 @@ FROM_REDIS = "from Redis"
 ALONE = "without cold consumers"
 LIMIT = "the limit"
 NO_AUTHORIZER = "without an authorizer"
+UNWATCHED = "unwatched"
 COMPACTED, NOT_COMPACTED = "compacted", "not compacted"
 
 
@@ -103,6 +104,9 @@ TARGETS = (
     Target("tls", "produce and consume over TLS", KAFKA, "at least", 1.0),
     Target("rights", "the check of rights: broker CPU per small request", NO_AUTHORIZER, "at most", 1.03),
     Target("logins", "100 PLAIN logins at once: no turn of the event loop over 5 ms", LIMIT, "at most", 1.0),
+    Target("watching", "a console with a visitor, and scrapes: broker CPU per MB", UNWATCHED, "at most", 1.03),
+    Target("console", "console and scrapes: at most 5% of a core", LIMIT, "at most", 1.0),
+    Target("counting", "metrics: at most 2% of a small produce", LIMIT, "at most", 1.0),
     Target("beside compaction", "p99 of produces next to compaction", NOT_COMPACTED, "at most", 1.5),
     Target(
         "beside cold",
