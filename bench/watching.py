@@ -103,7 +103,7 @@ def _small_produce_us(system: Headrace, records: int) -> float:
 def _counting_us() -> float:
     """What counting one produce takes: its time and the error codes of its answer."""
     metrics = RequestMetrics()
-    response = ProduceResponse([TopicProduceResponse("t", partition_responses=[PartitionProduceResponse(0, 0, 1)])])
+    response = ProduceResponse([TopicProduceResponse(partition_responses=[PartitionProduceResponse(0, 0, 1)])])
     rounds = []
     for _ in range(5):
         began_ns = time.process_time_ns()

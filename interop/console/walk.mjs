@@ -12,13 +12,14 @@ const PAGES = [
   ["topics", "#/topics", topic],
   ["messages", `#/topics/${topic}/messages`, "at the end"],
   ["partitions", `#/topics/${topic}/partitions`, "Where it lives"],
+  ["tiered", "#/topics/measurements/partitions", "in the lake"],
   ["configs", `#/topics/${topic}/configs`, "all configs"],
   ["produce", `#/topics/${topic}/produce`, "tombstone"],
   ["groups", "#/groups", group],
   ["group", `#/groups/${group}`, "Lag over time"],
   ["nodes", "#/nodes", "Controller"],
-  ["lake", "#/lake", "leave Redis"],
-  ["streams", "#/streams", "Redis code shares"],
+  ["lake", "#/lake", "agrees"],
+  ["streams", "#/streams", "Pending entries"],
   ["security", "#/security", "ACLs"],
 ];
 const results = new Map();
@@ -35,8 +36,72 @@ async function visit(page, [name, hash, expected]) {
     check("every page shows what it is about", false, `${name} lacks ${expected}: ${(await page.locator("main").innerText()).slice(0, 300)}`);
   }
   check("every page shows what it is about", true);
+  if (name === "overview" && pictures) await page.locator("path.area").waitFor({ timeout: 40000 });
   if (name === "messages") await page.locator("tr.message").first().click();
   await page.waitForTimeout(300);
+}
+
+// Bytes of a stranger: markup, binary keys, other scripts, JSON nested for ever, half a megabyte.
+async function hostile() {
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  const name = "a stranger's records stay text, and open";
+  check(name, true);
+  page.on("dialog", (dialog) => { check(name, false, `a dialog opened: ${dialog.message()}`); dialog.dismiss(); });
+  page.on("pageerror", (error) => check(name, false, error.message));
+  await visit(page, ["hostile", "#/topics/hostile/messages", "at the end"]);
+  const rows = page.locator("tr.message");
+  for (let at = 0; at < await rows.count(); at += 1) {
+    await rows.nth(at).click();
+    await page.locator("tr.detail").waitFor();
+    await rows.nth(at).click();
+  }
+  check(name, (await page.locator("main img, main script, main b, main iframe").count()) === 0, "it became markup");
+  await rows.filter({ hasText: "00 ff" }).click();
+  await page.getByRole("button", { name: "Send again" }).click();
+  await page.getByRole("button", { name: "Send", exact: true }).click();
+  await page.getByText("Show it").click();
+  await page.locator("tr.message", { hasText: "00 ff" }).first().waitFor();
+  check("a binary message sent again keeps its bytes", (await page.locator("tr.message").first().innerText()).includes("00 01 02 ff"), "they changed");
+  await rows.first().click();
+  await page.locator("tr.detail").getByRole("button", { name: "Avro" }).first().click();
+  await page.getByLabel("Avro schema").first().fill('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": {"type": "fixed", "name": "F", "size": 399}}]}');
+  await page.getByRole("button", { name: "Decode" }).first().click();
+  check("Avro is decoded by a schema", (await page.locator("tr.detail .tree").first().innerText()).includes("01 02 ff"), "it is not");
+  await context.close();
+}
+
+// Only keys: open a message, close it; open a dialog, leave it.
+async function keyboard() {
+  const page = await browser.newPage();
+  await visit(page, ["keys", `#/topics/${topic}/produce`, "tombstone"]);
+  await page.goto(`${url}/#/topics/${topic}/messages`);
+  await page.locator("tr.message button").first().waitFor();
+  await page.locator("tr.message button").first().focus();
+  await page.keyboard.press("Enter");
+  check("the keyboard opens a message", (await page.locator("tr.detail").count()) === 1, "it does not");
+  await page.getByRole("button", { name: "Delete" }).focus();
+  await page.keyboard.press("Enter");
+  const asked = await page.locator("dialog input").evaluate((input) => input === document.activeElement);
+  await page.keyboard.press("Escape");
+  check("a dialog takes the focus, and Escape leaves it", asked && (await page.locator("dialog").count()) === 0, "it does not");
+  await page.close();
+}
+
+async function brokerDies() {
+  const context = await browser.newContext();
+  const pages = [];
+  for (const one of PAGES.filter(([name]) => ["overview", "topics", "group"].includes(name))) {
+    const page = await context.newPage();
+    await visit(page, one);
+    pages.push([one[0], page]);
+  }
+  process.kill(Number(process.env.BROKER_PID), "SIGKILL");
+  for (const [name, page] of pages) {
+    const told = await page.locator("#trouble .error").waitFor({ timeout: 30000 }).then(() => true, () => false);
+    check("pages say that the broker is gone", told, `${name} does not`);
+  }
+  await context.close();
 }
 
 // What only a person would do: search, send a message, and see it come in live on another tab.
@@ -78,20 +143,21 @@ async function firstPaint() {
 }
 
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
-for (const scheme of ["light", "dark"]) {
-  const context = await browser.newContext({ colorScheme: scheme, viewport: { width: 1280, height: 800 }, bypassCSP: true });
+for (const [scheme, width] of [["light", 1280], ["dark", 1280], ["light", 390]]) {
+  const context = await browser.newContext({ colorScheme: scheme, viewport: { width, height: 800 }, bypassCSP: true });
+  const axed = `axe finds nothing, ${scheme}, ${width} pixels`;
   for (const one of PAGES) {
     const page = await context.newPage();
     await visit(page, one);
     await page.addScriptTag({ path: axe });
     const { violations } = await page.evaluate(() => globalThis.axe.run());
-    check(`axe finds nothing, ${scheme}`, true);
+    check(axed, true);
     for (const found of violations) {
-      check(`axe finds nothing, ${scheme}`, false, `${one[0]}: ${found.id}: ${found.nodes.slice(0, 2).map((node) => node.html.slice(0, 200)).join(" | ")}`);
+      check(axed, false, `${one[0]}: ${found.id}: ${found.nodes.slice(0, 2).map((node) => node.html.slice(0, 200)).join(" | ")}`);
     }
     if (pictures) {
       mkdirSync(pictures, { recursive: true });
-      await page.screenshot({ path: `${pictures}/${one[0]}-${scheme}.png` });
+      await page.screenshot({ path: `${pictures}/${one[0]}-${width < 640 ? "phone" : scheme}.png` });
     }
     await page.close();
   }
@@ -119,7 +185,10 @@ for (const viewport of [{ width: 1280, height: 800 }, { width: 390, height: 800 
   await context.close();
 }
 await liveAndSearch().catch((error) => check("search and live tail", false, error.message));
+await hostile().catch((error) => check("a stranger's records stay text, and open", false, error.message));
+await keyboard().catch((error) => check("the keyboard opens a message", false, error.message));
 await firstPaint();
+if (process.env.BROKER_PID) await brokerDies().catch((error) => check("pages say that the broker is gone", false, error.message));
 console.log(`version Chromium ${browser.version()}`);
 await browser.close();
 let failed = false;

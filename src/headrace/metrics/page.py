@@ -29,9 +29,10 @@ Every sample also has the label `node`. Names are stable: a test freezes them.
   token.
 
 `deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
-`python -m interop prometheus` has Prometheus scrape a node and promtool check metrics and rules; it also compares lag
-with kafka_exporter, KMinion and Burrow. They agree for topics of format `log`; for `stream` they subtract offsets that
-are made of times.
+`python -m interop prometheus` has Prometheus scrape a node and promtool check metrics, rules and the dashboard's
+queries. `python -m interop exporters` compares lag with kafka_exporter and KMinion: it is equal for the format `log`;
+for `stream` they subtract offsets, which are times there. Burrow reads groups from `__consumer_offsets`, which does not
+exist here, so it shows no lag. The exposition is Prometheus text 0.0.4, without exemplars.
 
 ## Tracing
 

@@ -75,7 +75,7 @@ async def serve_node(
         broker = Broker(store, options, group_settings(settings))
         server = health.server = Server(broker, login_options(settings))
         server.certificates = certificates
-        stack.callback(trace_node(settings, store, server))
+        stack.push_async_callback(trace_node(settings, store, server))
         broker.start()
         stack.callback(broker.stop)
         await store.takeovers.start()  # after the lake is plugged in: partitions are opened

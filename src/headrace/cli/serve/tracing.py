@@ -8,7 +8,7 @@ a fetch is the root of its trace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from headrace.store.store import Store
 
 _NAMES = {PRODUCE: "produce", FETCH: "fetch"}
-_EXPORT_WAIT_MS = 2_000
+_EXPORT_WAIT_S = 2
 
 
-def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[], None]:
+def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[], Awaitable[None]]:
     """Begins to trace, if that is asked for; what sends the last spans when the node stops."""
     if not settings.tracing_endpoint:
-        return lambda: None
+        return _nothing
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -44,18 +44,21 @@ def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[],
     provider = TracerProvider(
         sampler=ParentBasedTraceIdRatio(1 / settings.tracing_one_in), resource=Resource.create(node)
     )
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.tracing_endpoint)))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.tracing_endpoint, timeout=_EXPORT_WAIT_S)))
     tracer = provider.get_tracer("headrace", __version__)
     _trace_requests(tracer, server)
     _trace_cold_reads(tracer, store)
     undo = _trace_appends(tracer)
 
-    def stop() -> None:
+    async def stop() -> None:
         undo()
-        provider.force_flush(_EXPORT_WAIT_MS)
-        provider.shutdown()
+        await asyncio.to_thread(provider.shutdown)  # sends what is left, and may wait for a collector that is away
 
     return stop
+
+
+async def _nothing() -> None:
+    """Nothing to send."""
 
 
 def _trace_requests(tracer: Tracer, server: Server) -> None:
