@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.broker.broker import Broker
+from headrace.broker.metrics.collect import Collector
+from headrace.broker.network.server import Server
 from headrace.broker.rights.table import ROWS
 from headrace.security.acls import Operation, ResourceType
 from headrace.security.caller import system_caller
@@ -96,6 +98,17 @@ async def test_lists_show_the_own_organisation_alone(both: dict[str, Client]) ->
         ]
         assert f"only-in-{other}" not in texts(shown)
         assert f"only-in-{name}" in texts(shown[0])
+
+
+async def test_metrics_count_each_organisation_by_itself(strict: Broker, both: dict[str, Client]) -> None:
+    await both["acme"].ask(produce_request(TOPIC, {0: batch_of(b"one more")}), 12)
+    samples = list(Collector(strict, Server(strict)).samples())
+    labels = [(sample.name, sample.labels) for sample in samples]
+    assert len(labels) == len(set(labels)), "no series is there twice"
+    appended = {one.labels: one.value for one in samples if one.name == "headrace_topic_records_in_total"}
+    assert appended == {("default", TOPIC): 1, ("acme", TOPIC): 2}
+    topics = {one.labels: one.value for one in samples if one.name == "headrace_topics"}
+    assert topics == {("default",): 1, ("acme",): 1}
 
 
 async def test_an_id_of_another_organisation_is_unknown(both: dict[str, Client]) -> None:
