@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 from uuid import uuid4
 
@@ -62,6 +63,14 @@ def redis_beside(broker: BrokerProcess) -> Any:
         return SharedServers(_shared()).client()
     record = json.loads((broker.data_dir / "valkey.json").read_text())
     return redis.Redis(unix_socket_path=record["socket"])
+
+
+def crash_store(broker: BrokerProcess) -> None:
+    """Kills the servers of a broker that is dead; its next start, or this, brings them back with their files."""
+    if FORM == "one":
+        os.kill(broker.valkey_pid, SIGKILL)
+    else:
+        SharedServers(_shared()).restart()
 
 
 def shared_servers() -> SharedServers:

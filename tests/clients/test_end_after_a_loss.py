@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.clients.adapters import CLIENTS
 from tests.clients.client import Sent
 from tests.conftest import StartBroker
+from tests.stores import crash_store
 
 TIMEOUT_S = 30.0
 Reader = Callable[[str, str], list[bytes]]
@@ -79,9 +78,8 @@ def test_a_reader_gets_to_the_end(start_broker: StartBroker, topic: str, configs
     CLIENTS[0].create_topic(broker.address, topic, 1, configs)
     values = [b"%d" % number for number in range(10)]
     CLIENTS[0].produce(broker.address, topic, [Sent(0, None, value) for value in values], {})
-    store = broker.valkey_pid
     broker.kill()
-    os.kill(store, signal.SIGKILL)
+    crash_store(broker)
     broker.start()
     assert read(broker.address, topic) == values
     CLIENTS[0].produce(broker.address, topic, [Sent(0, None, b"later")], {})
