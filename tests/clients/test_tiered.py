@@ -12,6 +12,7 @@ import pytest
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.group_member import MEMBERS, GroupMember, Place
 from tests.lake.compacting import compacted
+from tests.stores import broker_settings
 from tests.tiered import BROKER, TieredTopic
 
 RECORDS = 3_000
@@ -32,7 +33,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(lake: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(lake.with_name("broker"), lake=lake, **BROKER)
+    process = BrokerProcess(lake.with_name("broker"), lake=lake, **BROKER, **broker_settings())
     try:
         yield process.start()
     finally:

@@ -14,6 +14,7 @@ from headrace.lake.table.snapshot import Identity
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.group_member import MEMBERS, GroupMember
 from tests.lake.made_table import written_of
+from tests.stores import broker_settings
 from tests.tiered import BROKER, TieredTopic
 
 COLD, HOT, BATCH = 200, 250, 50
@@ -31,7 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tiered(lake: Path) -> Iterator[TieredTopic]:
     """A topic whose table has rows for some of its offsets alone."""
-    process = BrokerProcess(lake.with_name("broker"), lake=lake, **BROKER)
+    process = BrokerProcess(lake.with_name("broker"), lake=lake, **BROKER, **broker_settings())
     try:
         made = TieredTopic(process.start(), lake, "holes")
         made.produce(HOT, BATCH)
