@@ -140,6 +140,15 @@ COMPACTION = Client(
     limit_s=900,
 )
 
+TRANSACTIONS = Client(
+    name="transactions",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "kafka_tools" / "pom.xml",),
+    fetch=LAKE_ON_KAFKA.fetch,
+    run=(sys.executable, "-m", "interop.transactions"),
+    limit_s=900,
+)
+
 CONSOLE = Client(
     name="console",
     tools=(
@@ -216,4 +225,5 @@ CLIENTS = (
     LAKE_S3,
     LAKE_ON_KAFKA,
     COMPACTION,
+    TRANSACTIONS,
 )

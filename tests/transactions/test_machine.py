@@ -147,7 +147,10 @@ def test_taking_an_id_with_an_open_transaction_aborts_it_and_raises_the_epoch_on
     assert (fenced.ending.epoch, fenced.ending.commit, fenced.ending.partitions) == (6, False, PARTS)
     done = after(MACHINE.decide(fenced, Finished(4), NOW))
     assert done.state is CA
-    assert answer(init(done, PID, 5)) == Answered(ErrorCode.NONE, PID, 6)
+    recovered = init(done, PID, 5)
+    assert answer(recovered) == Answered(ErrorCode.NONE, PID, 6)
+    assert (after(recovered).state, after(recovered).timeout_ms) == (E, 1_000)
+    assert init(after(recovered), PID, 5).fields is None
 
 
 def test_after_a_time_out_the_late_producer_is_told_what_kafka_tells() -> None:

@@ -116,9 +116,7 @@ def _raise_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int
     if event.producer_id != NO_PRODUCER:
         current = event.producer_id == known.producer_id and event.epoch == known.epoch
         if not current and event.epoch == known.last_epoch:
-            return TxnDecision(
-                known, replies=((event.token, Answered(ErrorCode.NONE, known.producer_id, known.epoch)),)
-            )
+            return _repeat_epoch(known, event, now_ms)
         if not current:
             return _answered(known, event, ErrorCode.PRODUCER_FENCED)
     last_epoch = known.epoch if event.producer_id != NO_PRODUCER else NO_EPOCH
@@ -134,6 +132,15 @@ def _raise_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int
     else:
         raised = replace(raised, epoch=known.epoch + 1)
     return _stored(raised, 0, (event.token, Answered(ErrorCode.NONE, raised.producer_id, raised.epoch)))
+
+
+def _repeat_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int) -> TxnDecision:
+    """The epoch was raised for the one who asks, by a request whose answer it did not hear, or by a fence."""
+    reply = event.token, Answered(ErrorCode.NONE, known.producer_id, known.epoch)
+    begun = replace(known, state=next_state(known.state, TxnTrigger.INITIALISED), timeout_ms=event.timeout_ms)
+    return (
+        TxnDecision(known, replies=(reply,)) if begun == known else _stored(replace(begun, updated_ms=now_ms), 0, reply)
+    )
 
 
 # -- ending a transaction -------------------------------------------------------------------------------------------

@@ -307,5 +307,10 @@ def _refused(wanted: Wanted, code: ErrorCode) -> PartitionData:
         # Reading has no outcome that could be unknown, and consumers do not expect to be told so: Java's would throw.
         code = ErrorCode.KAFKA_STORAGE_ERROR
     return PartitionData(
-        partition_index=wanted.partition, error_code=code, high_watermark=-1, log_start_offset=-1, records=b""
+        partition_index=wanted.partition,
+        error_code=code,
+        high_watermark=-1,
+        log_start_offset=-1,
+        records=b"",
+        aborted_transactions=None,
     )
