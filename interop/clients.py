@@ -140,6 +140,26 @@ COMPACTION = Client(
     limit_s=900,
 )
 
+KAFKA_STREAMS = Client(
+    name="kafka-streams",
+    tools=(JAVA, Tool("javac", "a JDK, 17 or later"), MAVEN),
+    manifests=(HERE / "kafka_streams" / "pom.xml",),
+    sources=(HERE / "kafka_streams" / "src",),
+    fetch=(COPY_JARS,),
+    build=(("sh", "-c", "javac -Xlint:all -Werror -d classes -cp 'jars/*' $(find src -name '*.java')"),),
+    run=(sys.executable, "-m", "interop.kafka_streams"),
+    limit_s=900,
+)
+
+KAFKA_CONNECT = Client(
+    name="kafka-connect",
+    tools=(JAVA, MAVEN),
+    manifests=(HERE / "kafka_connect" / "pom.xml",),
+    fetch=(COPY_JARS,),
+    run=(sys.executable, "-m", "interop.kafka_connect"),
+    limit_s=900,
+)
+
 TRANSACTIONS = Client(
     name="transactions",
     tools=(JAVA, MAVEN),
@@ -226,4 +246,6 @@ CLIENTS = (
     LAKE_ON_KAFKA,
     COMPACTION,
     TRANSACTIONS,
+    KAFKA_STREAMS,
+    KAFKA_CONNECT,
 )

@@ -51,9 +51,10 @@ class Expire(msgspec.Struct, frozen=True):
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """Every partition has its marker, every group its verdict."""
+    """Every partition has its marker, every group its verdict, under one run of the servers."""
 
     number: int
+    server: str = ""
 
 
 class Forget(msgspec.Struct, frozen=True):

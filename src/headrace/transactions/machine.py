@@ -222,9 +222,12 @@ def _expire(name: str, known: TransactionalId | None, event: events.Expire, now_
 
 
 def _finish(name: str, known: TransactionalId | None, event: events.Finished, now_ms: int) -> TxnDecision:
-    if known is None or not known.is_prepared or known.number != event.number:
+    if known is None or known.number != event.number or not known.is_unfinished(event.server):
         return TxnDecision(known)
-    return _stored(replace(known, state=next_state(known.state, TxnTrigger.FINISHED), updated_ms=now_ms), _ANY)
+    marked = replace(known, marked=event.server)
+    if known.is_prepared:
+        marked = replace(marked, state=next_state(known.state, TxnTrigger.FINISHED), updated_ms=now_ms)
+    return _stored(marked, _ANY)
 
 
 def _forget(name: str, known: TransactionalId | None, event: events.Forget, now_ms: int) -> TxnDecision:

@@ -61,12 +61,18 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last transaction that was prepared."""
     updated_ms: int
     ending: Ending | None = None
+    marked: str = ""
+    """The run of the servers that the last verdict was spread under; what others have lost since is spread again."""
     writes: int = 0
     """Counts what was decided: no two writes are alike."""
 
     @property
     def is_prepared(self) -> bool:
         return self.state in PREPARED
+
+    def is_unfinished(self, server: str) -> bool:
+        """Whether the last verdict has to be spread, for the first time or under another run of the servers."""
+        return self.is_prepared or self.marked not in ("", server)
 
     def open_of(self, seen: Open | None) -> Open | None:
         """What was seen in the store, if it is a transaction that has not ended."""
@@ -94,6 +100,7 @@ def to_fields(known: TransactionalId, expected: int) -> dict[str, Any]:
         "pid": known.producer_id,
         "epoch": known.epoch,
         "number": known.number,
+        "marked": known.marked,
         "rest": _Rest(known.last_epoch, known.previous_id, known.timeout_ms, known.updated_ms, known.ending),
         "guard": f"{known.writes} {expected}",
     }
@@ -112,6 +119,7 @@ def from_fields(name: str, fields: Mapping[str, Any]) -> TransactionalId:
         number=fields["number"],
         updated_ms=rest.updated_ms,
         ending=rest.ending,
+        marked=fields.get("marked", ""),
         writes=int(fields["guard"].split(" ")[0]),
     )
 

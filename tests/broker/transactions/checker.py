@@ -1,8 +1,8 @@
 """A checker in the manner of Jepsen's: producers move values between lists in transactions, a reader looks on.
 
-Each transaction appends one value of its own to every partition and commits an offset with it. What a reader of
-committed records finds at any moment is held against what the producers were told. Anomalies are named; none may be
-there without a bug.
+Each transaction appends one value of its own to every partition and commits an offset with it. Some producers die in
+the middle, some ends are sent twice, some arrive while the next transaction is open. What a reader of committed records
+finds at any moment is held against what the producers were told. Anomalies are named; none may be there without a bug.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ _FENCED = (47, 48, 90, 120)
 class Checker:
     """One run."""
 
-    def __init__(self, nodes: Nodes, seed: int) -> None:
+    def __init__(self, nodes: Nodes, seed: int, patience_s: float = 20) -> None:
         self.nodes = nodes
+        self._patience_s = patience_s
         self.anomalies: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._told: dict[bytes, bool | None] = {}
-        """Value -> whether its transaction was committed; None if nobody knows."""
-        self._offsets: dict[str, int] = {}
+        """Value -> whether its transaction was committed; None if nobody knows, since the answer was lost."""
+        self._late_ends: dict[str, tuple[int, int]] = {}
+        """Mover -> who it was when its last transaction ended."""
         self._seen: list[int] = [0] * PARTITIONS
         self._read: set[bytes] = set()
         """What a reader was given while the producers were at it."""
@@ -50,33 +52,41 @@ class Checker:
         for at in range(rounds):
             value = b"%d-%d" % (number, at)
             commit = self._random.random() < 0.6
-            self._told[value] = None
+            self._told[value] = False  # until somebody asks for its commit
             try:
                 told = await self._transact(mover, value, commit, at)
             except (KeyError, AssertionError, OSError):
                 told = None  # its node died
+            self._told[value] = told if told is not None or self._told[value] is None else False
             if told is None:
-                self._told[value] = None
                 await self._begin(mover)
-            else:
-                self._told[value] = told
 
     async def _transact(self, mover: Mover, value: bytes, commit: bool, at: int) -> bool | None:
         """Whether it was committed; None if an error came between."""
         for partition in range(PARTITIONS):
             if await mover.send(partition, value):
                 return None
-        if await mover.send_offsets(mover.name, at):
-            return None
+            await self._send_late_end(mover)
+        if await mover.send_offsets(mover.name, at) or self._random.random() < 0.1:
+            return None  # the last is a producer that dies
         if commit:
             self._told[value] = None
+        before = mover.producer
         if await mover.end(commit=commit):
             return None
-        if commit:
-            self._offsets[mover.name] = at
+        if mover.version == 2 and self._random.random() < 0.3:
+            if await mover.end(commit=commit, producer=before) not in (0, 15, 16, 51):
+                self.anomalies["the same end is answered in another way"] += 1
+            self._late_ends[mover.name] = before
         if mover.version == 1 and self._random.random() < 0.3 and not await mover.append(0, b"late"):
             self._told[b"late"] = False
         return commit
+
+    async def _send_late_end(self, mover: Mover) -> None:
+        """The end of the transaction before arrives again; in version 1 nothing could tell."""
+        before = self._late_ends.pop(mover.name, None)
+        if before is not None and await mover.end(commit=self._random.random() < 0.5, producer=before) == 0:
+            self.anomalies["an end counts for the next transaction"] += 1
 
     async def _begin(self, mover: Mover) -> None:
         async def begins() -> bool:
@@ -104,7 +114,7 @@ class Checker:
 
     async def _check_end(self, movers: int) -> None:
         try:
-            await until(self.nodes.is_stable, 20)
+            await until(self.nodes.is_stable, self._patience_s)
         except TimeoutError:
             self.anomalies["a transaction hangs"] += 1
         for partition in range(PARTITIONS):

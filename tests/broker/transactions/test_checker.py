@@ -27,7 +27,7 @@ async def test_two_nodes_and_producers_of_both_versions_show_no_anomaly(start_no
 
 
 async def _anomalies(start_node: StartNode) -> dict[str, int]:
-    return dict(await Checker(Nodes(await start_node()), 2).run(3, 8))
+    return dict(await Checker(Nodes(await start_node()), 2, patience_s=4).run(3, 8))
 
 
 def _skip_a_partition(patch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def _verify_nothing(patch: pytest.MonkeyPatch) -> None:
 def _flip_a_marker(patch: pytest.MonkeyPatch) -> None:
     init = _Marks.__init__
 
-    def flipped(self: _Marks, store: Any, thing: Any, ending: Ending) -> None:
-        init(self, store, thing, ending)
+    def flipped(self: _Marks, store: Any, thing: Any, ending: Ending, *, again: bool) -> None:
+        init(self, store, thing, ending, again=again)
         if ending.number % 3 == 0:
             self._marker = self._marker._replace(commit=not self._marker.commit)
 

@@ -55,8 +55,8 @@ def stop_at(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     elif step == "before complete":
         spread = Finisher.spread
 
-        async def spread_and_stop(self: Finisher, thing: Any, ending: Any) -> None:
-            await spread(self, thing, ending)
+        async def spread_and_stop(self: Finisher, thing: Any, ending: Any, *, again: bool) -> None:
+            await spread(self, thing, ending, again=again)
             await never()
 
         monkeypatch.setattr(Finisher, "spread", spread_and_stop)

@@ -156,6 +156,8 @@ class TransactionCoordinator:
     async def _decide(self, name: Name, make: Callable[[Open | None], TxnRequest]) -> Answered:
         for _ in range(_ATTEMPTS):
             try:
+                if not await self._has_finished(name):
+                    break
                 seen = await self._open_of(name)
             except KafkaError as error:
                 answer: Answered = self._ids.kind.refusal(None, error)
@@ -172,6 +174,17 @@ class TransactionCoordinator:
                     self._finisher.start(thing)
                 return answer
         return Answered(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    async def _has_finished(self, name: Name) -> bool:
+        """Sees to what the last verdict may have lost, before another is decided: its parts are forgotten then."""
+        self._ids.check_owner(name)
+        thing = self._ids.things.get(name)
+        if thing is None or thing.state is None:
+            thing = await self._ids.look(name)
+        if thing.state is None or thing.state.is_prepared:
+            return True
+        await wait_for(self._finisher.start(thing), _FINISH_WAIT_S)
+        return not thing.state.is_unfinished(self._store.transactions.server)
 
     async def _open_of(self, name: Name) -> Open | None:
         """What is open; one that the store may have lost something of is aborted first."""

@@ -3,6 +3,9 @@
 All of it can be repeated, so a new owner that finds a prepared transaction does everything again. Every listed
 partition gets a marker, whether something is open there or not: it shows that a delayed first batch is late. Before a
 marker is appended, and after the end of the log is known, the store confirms that this node still owns the id.
+
+Once another server took over, markers may be lost though the verdict is not. So the last verdict of each id goes again
+to the partitions that lack its marker, and until then the id's next transaction cannot begin.
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ class Replaced(Exception):
     """The id is another node's, or this transaction has been finished."""
 
 
+class _IsMarked(Exception):
+    """The marker is there."""
+
+
 class Finisher:
     """Finishes the prepared transactions of this node, each in a task of its own."""
 
@@ -54,11 +61,16 @@ class Finisher:
         self._tasks: dict[Name, asyncio.Task[None]] = {}
         self.finished: Counter[str] = Counter()
         """Transactions by their outcome."""
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    @property
+    def _server(self) -> str:
+        return self._store.transactions.server
 
     def start(self, thing: Thing[TransactionalId]) -> asyncio.Task[None] | None:
         """Begins, if there is something to finish and nobody does; the task."""
         name, known = thing.name, thing.state
-        if name not in self._tasks and known is not None and known.is_prepared:
+        if name not in self._tasks and known is not None and known.is_unfinished(self._server):
             task = asyncio.create_task(self._finish(thing), name=f"finish {name.id}")
             self._tasks[name] = task
             task.add_done_callback(lambda _: self._tasks.pop(name, None))
@@ -70,13 +82,16 @@ class Finisher:
 
     async def _finish(self, thing: Thing[TransactionalId]) -> None:
         pause_s = _PAUSE_S
-        while not thing.is_gone and thing.state is not None and thing.state.is_prepared:
+        while not thing.is_gone and thing.state is not None and thing.state.is_unfinished(server := self._server):
             ending = thing.state.ending
             assert ending is not None
             try:
-                await self.spread(thing, ending)
-                await self._runtime.look(thing.name, partial(_finished, ending.number))
-                self.finished["commit" if ending.commit else "abort"] += 1
+                was_prepared = thing.state.is_prepared
+                async with self._turns:
+                    await self.spread(thing, ending, again=not was_prepared)
+                await self._runtime.look(thing.name, partial(_finished, ending.number, server))
+                if was_prepared:
+                    self.finished["commit" if ending.commit else "abort"] += 1
                 return
             except Replaced:
                 return
@@ -120,9 +135,9 @@ class Finisher:
                     return True
         return False
 
-    async def spread(self, thing: Thing[TransactionalId], ending: Ending) -> None:
+    async def spread(self, thing: Thing[TransactionalId], ending: Ending, *, again: bool = False) -> None:
         """Gives all whom it concerns the verdict; raises the last trouble if some did not get it."""
-        marks = _Marks(self._store, thing, ending)
+        marks = _Marks(self._store, thing, ending, again=again)
         troubles: list[BaseException] = []
         for at in range(0, len(ending.partitions), _AT_ONCE):
             troubles += await marks.write(ending.partitions[at : at + _AT_ONCE])
@@ -137,8 +152,10 @@ class Finisher:
 class _Marks:
     """The markers of one transaction."""
 
-    def __init__(self, store: Store, thing: Thing[TransactionalId], ending: Ending) -> None:
+    def __init__(self, store: Store, thing: Thing[TransactionalId], ending: Ending, *, again: bool) -> None:
         self._store = store
+        self._again = again
+        """Whether they may be there, and records of a later transaction behind them."""
         self._organisation = store.organisations[thing.name.org]
         self._thing = thing
         self._ending = ending
@@ -164,8 +181,8 @@ class _Marks:
             if self._store.nodes.leader(topic, number) == self._store.nodes.me:
                 await self._append(topic, number, batch)
             else:
-                await self._organisation.mark(topic, number, batch, self._ask)
-        except PartitionGone:
+                await self._organisation.mark(topic, number, batch, partial(self._ask_of, topic, number))
+        except (PartitionGone, _IsMarked):
             return
         except KafkaError as error:
             if error.code in _REPLACED:
@@ -181,13 +198,25 @@ class _Marks:
         """Through the queue of the partition, which this node leads."""
         partition = await self._organisation.partition(topic, number)
         await partition.confirm()
-        verification = Verification(self._ask, marker=self._marker, exceeds=self._ending.version == 2)
+        ask = partial(self._ask_of, topic, number)
+        verification = Verification(ask, marker=self._marker, exceeds=self._ending.version == 2)
         moment = moment_of(partition, self._ending.producer_id)
-        await self._ask()
+        await ask()
         verification.answered(moment)
         header = read_header(batch)
         writer, data = partition.writer, memoryview(bytearray(batch))
         await partition.copies.until_confirmed(writer.submit(data, header, _MARKER_WAIT_S, verification=verification))
+
+    async def _ask_of(self, topic: Topic, number: int) -> None:
+        """Whether a partition still needs the marker."""
+        await self._ask()
+        if self._again:
+            partition = await self._organisation.partition(topic, number)
+            partition.doubt()
+            await partition.confirm()
+            known = partition.producers.by_id.get(self._ending.producer_id)
+            if known is not None and known.ended >= self._ending.number:
+                raise _IsMarked
 
     async def _ask(self) -> None:
         """Whether the id is still ours, and the verdict has not been spread by another owner."""
@@ -196,8 +225,8 @@ class _Marks:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
 
 
-def _finished(number: int, thing: Thing[TransactionalId]) -> Finished:
-    return Finished(number)
+def _finished(number: int, server: str, thing: Thing[TransactionalId]) -> Finished:
+    return Finished(number, server)
 
 
 async def wait_for(task: asyncio.Task[None] | None, timeout_s: float) -> None:

@@ -1,8 +1,8 @@
 """Background work of the owner of transactional ids.
 
-Prepared transactions are finished. Those past their timeout are aborted, and so are those that were open when another
-server took over, because some of their records may be lost. Their producers are fenced, as in Kafka. Ids unused for a
-week are deleted.
+Prepared transactions are finished, and last verdicts are spread again if their markers may be lost. Transactions past
+their timeout are aborted, and so are those that were open when another server took over, because some of their records
+may be lost. Their producers are fenced, as in Kafka. Ids unused for a week are deleted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
-_RECENT_MS = 10 * 60 * 1000
 _UNUSED_MS = 7 * 24 * 3600 * 1000
 
 
@@ -38,8 +36,6 @@ class Sweep:
         self._store = store
         self._ids = ids
         self._finisher = finisher
-        self._spread_under: WeakKeyDictionary[Thing[TransactionalId], str] = WeakKeyDictionary()
-        """The run of the servers under which the last verdict of each was spread, or found."""
 
     async def run(self) -> None:
         """Works until it is cancelled."""
@@ -57,7 +53,8 @@ class Sweep:
         mine = [thing for name, thing in list(self._ids.things.items()) if name.org == org and thing.state is not None]
         for thing in mine:
             self._finisher.start(thing)
-        resting = [thing for thing in mine if thing.state is not None and not thing.state.is_prepared]
+        server = self._store.transactions.server
+        resting = [thing for thing in mine if thing.state is not None and not thing.state.is_unfinished(server)]
         opened = await self._store.transactions.opened_many(org, [thing.name.id for thing in resting])
         for thing, stored in zip(resting, opened, strict=True):
             await self._check(thing, stored)
@@ -88,15 +85,7 @@ class Sweep:
         return {"partitions": len(stored.parts.partitions), "groups": len(stored.parts.groups)}
 
     async def _check_resting(self, thing: Thing[TransactionalId], known: TransactionalId) -> None:
-        """Between two transactions: whether the id is still used, and whether the markers of the last are still there.
-
-        After another server took over, what the last verdict concerned gets it once more: this node may have written
-        the verdict again that the store lost, and nobody its markers.
-        """
-        server, now_ms = self._store.transactions.server, self._ids.now_ms()
-        if known.updated_ms < now_ms - _UNUSED_MS:
-            await self._ids.look(thing.name, lambda _: Forget(now_ms - _UNUSED_MS))
-        elif self._spread_under.setdefault(thing, server) != server:
-            self._spread_under[thing] = server
-            if known.ending is not None and known.updated_ms > now_ms - _RECENT_MS:
-                await self._finisher.spread(thing, known.ending)
+        """Between two transactions: whether the id is still used."""
+        before_ms = self._ids.now_ms() - _UNUSED_MS
+        if known.updated_ms < before_ms:
+            await self._ids.look(thing.name, lambda _: Forget(before_ms))

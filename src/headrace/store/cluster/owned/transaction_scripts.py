@@ -10,9 +10,10 @@ TRANSACTION_SOURCES = {
     # KEYS: state, open. ARGV: producer id, epoch, server, now, whether to add, then fields.
     # Returns an error code and the number of the transaction.
     "add_to_transaction": """
-        local known = redis.call('HMGET', KEYS[1], 'state', 'pid', 'epoch', 'number')
+        local known = redis.call('HMGET', KEYS[1], 'state', 'pid', 'epoch', 'number', 'marked')
         if not known[1] then return {49, 0} end
         if string.sub(known[1], 1, 7) == 'Prepare' then return {51, 0} end
+        if known[5] and known[5] ~= '' and known[5] ~= ARGV[3] then return {51, 0} end
         if known[2] ~= ARGV[1] then return {49, 0} end
         if known[3] ~= ARGV[2] then return {90, 0} end
         local number = string.format('%d', tonumber(known[4]) + 1)

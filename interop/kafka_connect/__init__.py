@@ -1,0 +1,1 @@
+"""Kafka Connect with exactly-once sources."""

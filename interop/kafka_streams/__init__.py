@@ -1,0 +1,1 @@
+"""Kafka Streams with exactly_once_v2."""
