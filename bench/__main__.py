@@ -33,6 +33,7 @@ PARTS = {
     "latency": Part("end to end at a fixed rate"),
     "small_producers": Part("100 connections, linger.ms=0"),
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
+    "transactions": Part("transactions of a producer, and of consume-transform-produce, with everysec and always"),
     "startup": Part("start to ready, and memory idle and after load"),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow"),
     "sizes": Part("100,000 partitions, 100 nodes and 10,000 connections on one node", in_quick=False),

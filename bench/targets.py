@@ -18,6 +18,7 @@ LIMIT = "the limit"
 NO_AUTHORIZER = "without an authorizer"
 UNWATCHED = "unwatched"
 COMPACTED, NOT_COMPACTED = "compacted", "not compacted"
+EVERYSEC, ALWAYS = "Headrace (everysec)", "Headrace (always)"
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ TARGETS = (
     Target("watching", "a console with a visitor, and scrapes: broker CPU per MB", UNWATCHED, "at most", 1.03),
     Target("console", "console and scrapes: at most 5% of a core", LIMIT, "at most", 1.0),
     Target("counting", "metrics: at most 2% of a small produce", LIMIT, "at most", 1.0),
+    Target("transactions", "transactions of 100 records over 6 partitions, with everysec", KAFKA, "at least", 1.0),
     Target("beside compaction", "p99 of produces next to compaction", NOT_COMPACTED, "at most", 1.5),
     Target(
         "beside cold",
