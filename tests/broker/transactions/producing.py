@@ -30,10 +30,17 @@ TOPIC = "ledger"
 PARTITIONS = 3
 
 
-def batch(values: list[bytes], producer: tuple[int, int], sequence: int, *, transactional: bool = True) -> bytes:
+def batch(
+    values: list[bytes],
+    producer: tuple[int, int],
+    sequence: int,
+    *,
+    transactional: bool = True,
+    key: bytes | None = None,
+) -> bytes:
     """A batch of a producer."""
     made = records.encode_batch(
-        [Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)],
+        [Record(at, 1_700_000_000_000, key, value) for at, value in enumerate(values)],
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=sequence,
