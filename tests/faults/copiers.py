@@ -84,7 +84,8 @@ class Copier(threading.Thread):
         self._check(answer.groups[0].error_code)
         row = answer.groups[0].topics[0].partitions[0]
         self._check(row.error_code)
-        return max(0, row.committed_offset)
+        position: int = row.committed_offset
+        return max(0, position)
 
     def _copy(self, position: int) -> int:
         """One transaction; where the copier stands then."""

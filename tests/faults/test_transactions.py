@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.client import Admin, Cluster
-from tests.broker_process import BrokerProcess, RedisProcess, wait_until
+from tests.broker_process import RedisProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 from tests.faults.copiers import GROUP, LATEST_OF_EACH, OUTPUT, PARTITIONS, SOURCE, Copier, Watcher, stable_ends
 
@@ -52,8 +52,10 @@ class Copying:
 
     def ends(self) -> None:
         """Everything stops, and everything is checked."""
+        self.watcher.ended.set()
+        for copier in self.copiers:
+            copier.ended.set()
         for thread in (*self.copiers, self.watcher):
-            thread.ended.set()
             thread.join(_PATIENCE_S)
         with Cluster(self.addresses) as cluster:
             # What a copier has left open is aborted when its time is over.
@@ -100,13 +102,15 @@ class Copying:
                 return found
 
 
-def _kill(node: BrokerProcess) -> None:
-    node.kill()
-    node.start()
+def _kill_nodes(copying: Copying) -> None:
+    for node in copying.nodes:
+        node.kill()
+        node.start()
 
 
-def _freeze(node: BrokerProcess, copying: Copying) -> None:
+def _freeze(copying: Copying) -> None:
     """Past its lease; the others go on."""
+    node = copying.nodes[1]
     node.send_signal(Signals.SIGSTOP)
     try:
         copying.goes_on()
@@ -128,8 +132,8 @@ def _kill_everything(copying: Copying) -> None:
 
 
 FAULTS: dict[str, Callable[[Copying], None]] = {
-    "nodes are killed": lambda copying: [_kill(node) for node in copying.nodes] and None,
-    "a node is frozen past its lease": lambda copying: _freeze(copying.nodes[1], copying),
+    "nodes are killed": _kill_nodes,
+    "a node is frozen past its lease": _freeze,
     "the store is killed": _kill_store,
     "everything is killed": _kill_everything,
 }

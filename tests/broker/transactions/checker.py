@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
@@ -34,11 +35,12 @@ class Checker:
         self._read: set[bytes] = set()
         """What a reader was given while the producers were at it."""
 
-    async def run(self, movers: int, rounds: int) -> Counter[str]:
-        """All producers side by side, and a reader."""
+    async def run(self, movers: int, rounds: int, disturb: Callable[[], Awaitable[None]] | None = None) -> Counter[str]:
+        """All producers side by side, a reader, and whatever disturbs them."""
         await self.nodes.create()
         reading = asyncio.create_task(self._read_on())
-        await asyncio.gather(*(self._move(number, rounds) for number in range(movers)))
+        work = [self._move(number, rounds) for number in range(movers)]
+        await asyncio.gather(*work, *([disturb()] if disturb is not None else []))
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await self._check_end(movers)

@@ -119,7 +119,7 @@ class Nodes:
         """Whether nothing is open anywhere."""
         try:
             ends = [(await self.end(n, 0, topic), await self.end(n, 1, topic)) for n in range(PARTITIONS)]
-        except AssertionError:
+        except (AssertionError, KeyError):
             return False  # the store is away, or another node leads by now
         return all(end == stable for end, stable in ends)
 
