@@ -12,7 +12,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-PURE_TESTS = tests/test_tidy.py tests/wire tests/groups tests/schemas tests/metrics tests/store/test_confidence.py tests/store/stream/test_ids.py
+PURE_TESTS = tests/test_tidy.py tests/test_docs_links.py tests/wire tests/groups tests/transactions tests/security tests/schemas tests/metrics tests/store/test_confidence.py tests/store/stream/test_ids.py
 NO_PACKAGES = { echo "The packages could not be installed from PyPI: is it reachable? (PIP_INDEX_URL names a mirror.)"; exit 1; }
 
 .PHONY: help setup run test quick lint types contracts tests faults demo bench compare profile interop dist messages docs lock clean

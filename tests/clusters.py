@@ -1,4 +1,4 @@
-"""A real Valkey cluster for tests, and what happens to one: fail-overs, slots that move, servers that come and go."""
+"""A real Valkey cluster for tests, and what happens to one: failovers, slots that move, servers that come and go."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class ClusterOfServers(TrialCluster):
         primary = self.owner_of(slot)
         replica = self.replica_of(primary)
         primary.kill()
-        wait_until(lambda: replica.info("replication")["role"] == "master", "no fail-over", _TIMEOUT_S)
+        wait_until(lambda: replica.info("replication")["role"] == "master", "no failover", _TIMEOUT_S)
         return primary
 
     def fail_over(self, slot: int) -> None:
         """Has the replica of a slot's server take over, in good order."""
         replica = self.replica_of(self.owner_of(slot))
         replica.ask("CLUSTER", "FAILOVER")
-        wait_until(lambda: replica.info("replication")["role"] == "master", "no fail-over", _TIMEOUT_S)
+        wait_until(lambda: replica.info("replication")["role"] == "master", "no failover", _TIMEOUT_S)
 
     def slots_of(self, server: TrialServer) -> list[int]:
         rows = server.ask("CLUSTER", "SLOTS")

@@ -68,7 +68,7 @@ class WatchedServers:
         return False
 
     def are_sentinels_together(self) -> bool:
-        """Whether each knows the others and the replicas: before that there is no fail-over."""
+        """Whether each knows the others and the replicas: before that there is no failover."""
         wanted = (len(self.sentinels) - 1, len(self.servers) - 1)
         for sentinel in self.sentinels:
             row = sentinel.ask("SENTINEL", "MASTER", NAME)
@@ -101,4 +101,4 @@ class WatchedServers:
             now = self.primary
             return now is not old and now.info("replication")["role"] == "master"
 
-        wait_until(is_replaced, "no fail-over", _TIMEOUT_S)
+        wait_until(is_replaced, "no failover", _TIMEOUT_S)

@@ -34,7 +34,7 @@ _TIMEOUT_S = 60.0
 @functools.cache
 def _shared() -> ClusterOfServers | WatchedServers:
     folder = Path(tempfile.mkdtemp(prefix="hr-"))
-    # Servers without replicas: a test that kills them means a crash, not a fail-over.
+    # Servers without replicas: a test that kills them means a crash, not a failover.
     made = WatchedServers(folder) if FORM == "sentinel" else ClusterOfServers(folder, replicas=0, durability="always")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(made.stop)

@@ -19,7 +19,7 @@ _MAX_TIMESTAMP_AT = 35
 def bombs_of(codec: Compression, max_timestamp: int = NOW + 1) -> Iterator[bytes]:
     """Batches of at most a megabyte: the largest that are taken, one that is not, and many or strange records.
 
-    Their headers say a newest time that no record has: one above has look-ups by time go over all records, with 0 the
+    Their headers say a newest time that no record has: one above has lookups by time go over all records, with 0 the
     broker does so to find the right one.
     """
     for batch in _bombs_of(codec):

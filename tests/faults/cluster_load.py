@@ -78,7 +78,7 @@ class ClusterLoad(Load):
         primary = self.servers.owner_of(self.any_slot())
         replica = self.servers.replica_of(primary)
         primary.send_signal(Signals.SIGSTOP)
-        wait_until(lambda: replica.info("replication")["role"] == "master", "no fail-over", 60)
+        wait_until(lambda: replica.info("replication")["role"] == "master", "no failover", 60)
         self._goes_on_without_replica()
         primary.send_signal(Signals.SIGCONT)
         self._goes_on_whole()

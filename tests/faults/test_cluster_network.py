@@ -1,7 +1,7 @@
 """Brokers on a real cluster whose network fails: between brokers and servers, and between the brokers.
 
 Each server and each broker has an address of its own for the others, with a relay behind it. Servers talk to each other
-past the relays, so the cluster sees no reason for a fail-over, and clients reach the brokers past them, too.
+past the relays, so the cluster sees no reason for a failover, and clients reach the brokers past them, too.
 """
 
 from __future__ import annotations

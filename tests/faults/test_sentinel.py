@@ -50,7 +50,7 @@ class SentinelLoad(Load):
         """It is replaced, and comes back in the belief that it is the primary still."""
         old = self.servers.primary
         old.send_signal(Signals.SIGSTOP)
-        wait_until(lambda: self.servers.primary is not old, "no fail-over", 60)
+        wait_until(lambda: self.servers.primary is not old, "no failover", 60)
         self.sender.goes_on()
         old.send_signal(Signals.SIGCONT)
         self.sender.goes_on()

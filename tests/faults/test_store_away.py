@@ -97,7 +97,7 @@ def test_requests_are_refused_for_now_while_redis_is_silent(
 def test_a_fetch_whose_answer_does_not_come_gets_an_error_that_consumers_expect(
     start_broker: StartBroker, redis: RedisProcess, topic: str
 ) -> None:
-    """Of a time-out Java's consumer knows nothing: it would throw."""
+    """Of a timeout Java's consumer knows nothing: it would throw."""
     broker = start_broker(redis=redis.url, store_timeout_ms=300, tail_cache_bytes=0)
     with connect(broker) as connection:
         metadata(connection, topic)
@@ -150,7 +150,7 @@ def test_a_waiting_fetch_ends_when_redis_goes_and_the_next_one_goes_on(
 
 @pytest.mark.faults
 def test_a_store_that_is_busy_answering_is_not_taken_for_silent(start_broker: StartBroker, topic: str) -> None:
-    """Replies that queue up behind large ones take longer than the time-out, yet something arrives all the time."""
+    """Replies that queue up behind large ones take longer than the timeout, yet something arrives all the time."""
     broker = start_broker(store_timeout_ms=300, tail_cache_bytes=0)
     with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(connect(broker)) for _ in range(20)]

@@ -50,7 +50,7 @@ class TxnTrigger(StrEnum):
     ADDED = "a partition or group is added"
     COMMITTED = "EndTxn, commit"
     ABORTED = "EndTxn, abort"
-    FENCED = "InitProducerId, or a time-out"
+    FENCED = "InitProducerId, or a timeout"
     FINISHED = "all markers are written"
     FORGOTTEN = "unused for a week"
 

@@ -1,4 +1,4 @@
-"""Whatever order joins, syncs, heartbeats, leaves, commits, time-outs, failed stores and restarts come in:
+"""Whatever order joins, syncs, heartbeats, leaves, commits, timeouts, failed stores and restarts come in:
 
 at most one owner per partition and generation; generations only grow; each parked request is answered
 exactly once; what was answered was stored; load(fields(state)) gives the same state; no timer leaks.

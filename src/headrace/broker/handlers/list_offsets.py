@@ -51,7 +51,7 @@ async def handle(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
                     if turns.is_over():
                         await asyncio.sleep(0)
                     answers.partitions.append(await _answer(call, asked.name, partition, committed))
-            else:  # a look-up may have to wait for the lake
+            else:  # a lookup may have to wait for the lake
                 answers.partitions += await asyncio.gather(*(_answer(call, asked.name, p, committed) for p in some))
     return response
 

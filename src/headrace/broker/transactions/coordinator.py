@@ -145,7 +145,7 @@ class TransactionCoordinator:
         if not self._has_warned and self._store.topology.address.form == "cluster":
             self._has_warned = True
             log.warning(
-                "transactions on a Redis Cluster hold only if every server has appendfsync always, and no fail-over "
+                "transactions on a Redis Cluster hold only if every server has appendfsync always, and no failover "
                 "loses writes: docs/behaviour.md",
                 extra={"transactional_id": name},
             )

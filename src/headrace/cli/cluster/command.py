@@ -23,7 +23,7 @@ from headrace.store.embedded.trial import TrialCluster
 
 _SETTINGS = ("port", "nodes", "durability", "default_partitions", "http_port", "log_level", "log_format")
 _FEWEST_PRIMARIES = 3
-"""A fail-over is voted for by a majority of the primaries."""
+"""A failover is voted for by a majority of the primaries."""
 _NODES = 3
 
 

@@ -28,7 +28,7 @@ class Join(Request, frozen=True, kw_only=True):
     client_host: str = ""
     session_timeout_ms: int
     rebalance_timeout_ms: int = -1
-    """Version 0 has none: the session time-out stands in for it."""
+    """Version 0 has none: the session timeout stands in for it."""
     protocol_type: str
     protocols: tuple[Protocol, ...]
 

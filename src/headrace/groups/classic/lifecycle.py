@@ -40,7 +40,7 @@ def load(group: Group | None, event: Load, scene: Scene) -> ClassicDecision:
 
 
 def resume(group: Group | None, event: Resume, scene: Scene) -> ClassicDecision:
-    """Every time-out that members have to keep starts anew; the initial delay, which nobody has to, goes on."""
+    """Every timeout that members have to keep starts anew; the initial delay, which nobody has to, goes on."""
     if group is None or group.state is ClassicState.DEAD:
         return ClassicDecision(group)
     turn = Turn(group.fork(), scene)

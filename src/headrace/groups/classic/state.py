@@ -53,7 +53,7 @@ class InitialDelay(msgspec.Struct, frozen=True):
     """The first rebalance of an Empty group: it waits for more members, and for each that comes a delay longer."""
 
     ends_by_ms: int
-    """However many come: the rebalance time-out of the first one."""
+    """However many come: the rebalance timeout of the first one."""
 
 
 class Group(msgspec.Struct, kw_only=True):

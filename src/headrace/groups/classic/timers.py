@@ -8,7 +8,7 @@ adopted: if storing that decision fails, the timer is simply due again.
 |---------|-------------------|----------------------------------------------------------------|
 | SESSION | member            | the member is not parked; a new member's parked first join too |
 | PENDING | handed-out id     | nobody joined with that id yet                                 |
-| JOIN    | group             | PreparingRebalance (the initial delay, then the rebalance time-out) |
+| JOIN    | group             | PreparingRebalance (the initial delay, then the rebalance timeout) |
 | SYNC    | group             | members of the new generation have not synced yet              |
 """
 

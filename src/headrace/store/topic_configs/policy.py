@@ -150,7 +150,7 @@ def default_of(row: TopicConfig, configs: Mapping[str, str], defaults: Mapping[s
 
 
 def own_default(row: TopicConfig, configs: Mapping[str, str]) -> str:
-    """What it is by itself: look-ups by time come straight from a stream's ids."""
+    """What it is by itself: lookups by time come straight from a stream's ids."""
     return APPEND_TIME if row.name == TIMESTAMP_TYPE and is_stream(configs) else row.default
 
 

@@ -137,7 +137,7 @@ async def _connect(endpoint: Endpoint) -> socket.socket:
         try:
             async with asyncio.timeout(_CONNECT_PATIENCE_S):
                 await loop.sock_connect(line, address)
-        except OSError as error:  # a time-out is one, too
+        except OSError as error:  # a timeout is one, too
             line.close()
             trouble.append(error)
         except BaseException:
