@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.broker_process import free_port
+from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
 from tests.console.conftest import console_of
 
@@ -67,3 +67,22 @@ def test_a_read_only_console_changes_nothing(start_broker: StartBroker, topic: s
         assert (
             console.post(f"{API}/groups/reset", json={"group": "g", "to": "latest", "execute": True}).status_code == 403
         )
+
+
+def test_changes_are_in_the_audit_log_with_their_outcome(
+    console: httpx.Client, with_console: BrokerProcess, topic: str
+) -> None:
+    assert console.post(f"{API}/topics", json={"name": topic}).status_code == 200
+    assert console.post(f"{API}/topics", json={"name": topic}).status_code == 409
+    assert console.delete(f"{API}/topics/{topic}", params={"confirm": topic}).status_code == 200
+    assert console.get(f"{API}/topics").status_code == 200
+
+    def told() -> list[str]:
+        return [line for line in with_console.log.splitlines() if "changed by console" in line and topic in line]
+
+    wait_until(lambda: len(told()) >= 3, "the audit log lacks a change")
+    created, refused, deleted = told()
+    assert "POST /api/v1/topics" in created
+    assert "done" in created
+    assert "TOPIC_ALREADY_EXISTS" in refused
+    assert f"DELETE /api/v1/topics/{topic}" in deleted

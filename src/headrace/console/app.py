@@ -45,6 +45,8 @@ STATIC = Path(__file__).parent / "static"
 BODY_MAX_BYTES = 4 << 20
 COOKIE = "headrace_console"
 _THREADS = 24
+_NAMES = ("name", "group")
+"""What a body calls the thing that it is about."""
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -133,10 +135,17 @@ class Application:
             if changes and self.settings.read_only:
                 raise ApiError(HTTPStatus.FORBIDDEN, "This console is read-only.", "READ_ONLY")
             question = ApiQuestion(request.path_params, dict(request.query_params), body, self.state, visitor)
-            found = await self._call(visitor, lambda: visitor.call(lambda cluster: endpoint.run(cluster, question)))
-            if changes:
-                self.state.kept.forget(visitor.token)
-                self._audit(request, visitor, endpoint)
+            outcome = "unknown"
+            try:
+                found = await self._call(visitor, lambda: visitor.call(lambda cluster: endpoint.run(cluster, question)))
+                outcome = "done"
+            except Exception as error:
+                outcome = _outcome(error)
+                raise
+            finally:
+                if changes:
+                    self.state.kept.forget(visitor.token)
+                    self._audit(request, visitor, endpoint, body, outcome)
             return _json(found)
 
         return Route(ROOT + endpoint.path, self._guarded(answer), methods=[endpoint.method])
@@ -150,14 +159,21 @@ class Application:
                 self.state.visitors.end(visitor)  # the password was changed, or the user is gone
             raise
 
-    def _audit(self, request: Request, visitor: Visitor, endpoint: ApiEndpoint) -> None:
+    def _audit(self, request: Request, visitor: Visitor, endpoint: ApiEndpoint, body: Any, outcome: str) -> None:
+        """Refused ones too, and those that nobody knows the outcome of."""
+        named = [
+            *request.path_params.values(),
+            request.query_params.get("group"),
+            *(getattr(body, of, None) for of in _NAMES),
+        ]
         audit_log.info(
             "changed by console",
             extra={
                 "principal": f"User:{visitor.name or 'ANONYMOUS'}",
                 "host": _address(request),
                 "what": f"{endpoint.method} {request.url.path}",
-                "name_": request.query_params.get("group", ""),
+                "name_": next((str(name) for name in named if name), ""),
+                "outcome": outcome,
             },
         )
 
@@ -230,6 +246,11 @@ class Application:
 def _json(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
     headers = {"Cache-Control": "no-store"}
     return Response(msgspec.json.encode(content), status.value, headers, media_type="application/json")
+
+
+def _outcome(error: Exception) -> str:
+    found = as_api_error(error)
+    return found.code or found.status.phrase if found is not None else "failed"
 
 
 def _address(request: Request) -> str:
