@@ -155,9 +155,9 @@ async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_mar
     assert await mover.send(0, b"committed") == 0
     may_mark, spread = asyncio.Event(), Finisher.spread
 
-    async def spread_later(self: Finisher, thing: Any, ending: Any) -> None:
+    async def spread_later(self: Finisher, thing: Any, ending: Any, *, again: bool) -> None:
         await may_mark.wait()
-        await spread(self, thing, ending)
+        await spread(self, thing, ending, again=again)
 
     monkeypatch.setattr(Finisher, "spread", spread_later)
     assert await mover.end(commit=True) == 0
