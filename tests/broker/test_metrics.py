@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from headrace.broker.metrics.collect import NamedTopics
 from headrace.broker.metrics.page import is_local_name
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
@@ -144,3 +145,16 @@ def test_another_site_does_not_read_metrics_by_a_name_that_leads_here(start_brok
     connection.request("GET", "/metrics", headers={"Host": "evil.example"})
     assert connection.getresponse().status == 403
     connection.close()
+
+
+def test_a_topic_that_has_samples_keeps_them_when_another_outgrows_it() -> None:
+    named = NamedTopics()
+    first, second = ("default", "first"), ("default", "second")
+
+    def shown(values: dict[tuple[str, str], float]) -> dict[tuple[str, ...], object]:
+        return {one.labels: one.value for one in named.samples("headrace_topic_bytes_in_total", values, 1)}
+
+    assert shown({first: 5, second: 1}) == {first: 5, ("_others", "_others"): 1}
+    assert shown({first: 5, second: 9}) == {first: 5, ("_others", "_others"): 9}
+    named.forget_but({second})
+    assert shown({second: 9}) == {second: 9}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.metadata import version
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -59,6 +59,7 @@ class Collector:
         self._server = server
         self._started_s = broker.store.clock.wall_ms() / 1000
         self._build = (version("headrace"), platform.python_version())
+        self._named = NamedTopics()
 
     def samples(self) -> Iterator[Sample]:
         """All of them, those of one metric together."""
@@ -112,19 +113,20 @@ class Collector:
             yield Sample("headrace_topics", (organisation,), len(found))
         for organisation, found in topics:
             yield Sample("headrace_partitions", (organisation,), sum(topic.partitions for topic in found))
+        self._named.forget_but({(organisation, one.name) for organisation, found in topics for one in found})
         partitions = list(self._partitions())
         leads = self._broker.leads
         led = sum(leads(partition.topic, partition.number) for _, partition in partitions)
         yield Sample("headrace_partitions_led", (), led)
         most = self._broker.options.metrics_names_max
         for name, attribute in _TOPIC_COUNTERS.items():
-            yield from bounded(name, _by_topic(partitions, attrgetter(attribute)), most)
+            yield from self._named.samples(name, _by_topic(partitions, attrgetter(attribute)), most)
         mine = [(org, one) for org, one in partitions if one.policy.is_tiered and leads(one.topic, one.number)]
         for name, count in _TIERED_GAUGES.items():
-            yield from bounded(name, _by_topic(mine, count), most)
+            yield from self._named.samples(name, _by_topic(mine, count), most)
         compacted = [(org, one) for org, one in partitions if one.policy.compacts]
         for name, count in _COMPACTION_COUNTERS.items():
-            yield from bounded(name, _by_topic(compacted, count), most)
+            yield from self._named.samples(name, _by_topic(compacted, count), most)
         if self._broker.options.metrics_partitions:
             for name, read in _PARTITION_GAUGES.items():
                 for organisation, partition in partitions:
@@ -182,10 +184,24 @@ def _by_topic(partitions: Iterable[tuple[str, Partition]], count: Callable[[Part
     return sums
 
 
-def bounded(name: str, values: Labelled, most: int) -> Iterable[Sample]:
-    """The largest as they are, the others as one."""
-    if len(values) <= most:
-        return [Sample(name, key, value) for key, value in values.items()]
-    ranked = sorted(values.items(), key=lambda item: -item[1])
-    rest = sum(value for _, value in ranked[most:])
-    return [*(Sample(name, key, value) for key, value in ranked[:most]), Sample(name, (OTHERS, OTHERS), rest)]
+class NamedTopics:
+    """Which topics have samples of their own: a topic that has them keeps them for as long as it is there.
+
+    Otherwise two that change places in a ranking would make counters go down, which Prometheus takes for a restart.
+    """
+
+    def __init__(self) -> None:
+        self._named: set[tuple[str, str]] = set()
+
+    def forget_but(self, there: Collection[tuple[str, str]]) -> None:
+        """Gives up the places of topics that were deleted."""
+        self._named.intersection_update(there)
+
+    def samples(self, name: str, values: Labelled, most: int) -> Iterator[Sample]:
+        """Topics that have a place, the largest of the others as long as there are places, and the rest as one."""
+        unnamed = sorted(values.keys() - self._named, key=lambda key: (-values[key], key))
+        self._named.update(unnamed[: max(0, most - len(self._named))])
+        rest = [value for key, value in values.items() if key not in self._named]
+        yield from (Sample(name, key, value) for key, value in values.items() if key in self._named)
+        if rest:
+            yield Sample(name, (OTHERS, OTHERS), sum(rest))
