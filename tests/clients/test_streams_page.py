@@ -12,6 +12,9 @@ import pytest
 
 from tests.broker_process import BrokerProcess
 from tests.conftest import StartBroker
+from tests.stores import of_one_server
+
+pytestmark = of_one_server  # the page is about the embedded server
 
 PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
 HEADRACE = "from headrace.cli.main import main; main(prog_name='headrace')"
