@@ -3,6 +3,9 @@
 Each transaction appends one value of its own to every partition and commits an offset with it. Some producers die in
 the middle, some ends are sent twice, some arrive while the next transaction is open. What a reader of committed records
 finds at any moment is held against what the producers were told. Anomalies are named; none may be there without a bug.
+
+In version 1 a batch that arrives after EndTxn was answered, but before the marker, is part of the transaction that it
+came after, as in Kafka: only the marker ends a transaction in a partition. Behind the marker it must be refused.
 """
 
 from __future__ import annotations
@@ -11,12 +14,14 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
+from tests.broker.transactions.producing import PARTITIONS, Logged, Mover, Nodes, until
 
-_FENCED = (47, 48, 90, 120)
+_REFUSED = (47, 48, 90, 120)
+"""A batch that is answered so is not in the log."""
+_LATE = b"late "
 
 
 class Checker:
@@ -34,6 +39,8 @@ class Checker:
         self._seen: list[int] = [0] * PARTITIONS
         self._read: set[bytes] = set()
         """What a reader was given while the producers were at it."""
+        self.story: list[str] = []
+        """What the log has of the values that an anomaly was found with."""
 
     async def run(self, movers: int, rounds: int, disturb: Callable[[], Awaitable[None]] | None = None) -> Counter[str]:
         """All producers side by side, a reader, and whatever disturbs them."""
@@ -51,6 +58,7 @@ class Checker:
     async def _move(self, number: int, rounds: int) -> None:
         mover = Mover(self.nodes, f"mover-{number}", version=1 + number % 2)
         await self._begin(mover)
+        value = b""
         for at in range(rounds):
             value = b"%d-%d" % (number, at)
             commit = self._random.random() < 0.6
@@ -62,8 +70,7 @@ class Checker:
             self._told[value] = told if told is not None or self._told[value] is None else False
             if told is None:
                 await self._begin(mover)
-        with contextlib.suppress(KeyError, AssertionError, OSError):
-            await self._send_late_batch(mover)
+        await self._send_late_batch(mover, value)
 
     async def _transact(self, mover: Mover, value: bytes, commit: bool, at: int) -> bool | None:
         """Whether it was committed; None if an error came between."""
@@ -83,13 +90,17 @@ class Checker:
                 self.anomalies["the same end is answered in another way"] += 1
             self._late_ends[mover.name] = before
         if self._random.random() < 0.3:
-            await self._send_late_batch(mover)
+            await self._send_late_batch(mover, value)
         return commit
 
-    async def _send_late_batch(self, mover: Mover) -> None:
+    async def _send_late_batch(self, mover: Mover, value: bytes) -> None:
         """A batch arrives when its transaction has ended, which only version 1 would not notice by its epoch."""
-        if mover.version == 1 and not await mover.append(0, b"late"):
-            self._told[b"late"] = False
+        if mover.version != 1:
+            return
+        with contextlib.suppress(KeyError, AssertionError, OSError):
+            if await mover.append(0, _LATE + value) in (0, *_REFUSED):
+                return
+        await self._begin(mover)  # it may be in the log: the next batch must not have its sequence
 
     async def _send_late_end(self, mover: Mover) -> None:
         """The end of the transaction before arrives again; in version 1 nothing could tell."""
@@ -129,18 +140,36 @@ class Checker:
         for partition in range(PARTITIONS):
             await self._look(partition)
         lists = [Counter(await self.nodes.read(partition)) for partition in range(PARTITIONS)]
+        logs = [await self.nodes.batches(partition) for partition in range(PARTITIONS)]
         for value, told in self._told.items():
-            counts = {found[value] for found in lists} if value != b"late" else {lists[0][value]}
-            if max(counts) > 1:
-                self.anomalies["a record is there twice"] += 1
-            if told is True and counts != {1}:
-                self.anomalies["a committed record is lost"] += 1
-            elif told is False and (counts != {0} or value in self._read):
-                self.anomalies["aborted read"] += 1
-            elif len(counts) > 1:
-                self.anomalies["a transaction is torn"] += 1
+            for anomaly in self._wrong_with(value, told, [found[value] for found in lists]):
+                self._accuse(anomaly, value, logs)
+        for value, is_behind in _late(logs[0]):
+            own = value.removeprefix(_LATE)
+            if is_behind:
+                self._accuse("a batch is behind the end of its transaction", own, logs)
+            if self._told[own] is False and (lists[0][value] or value in self._read):
+                self._accuse("aborted read", own, logs)
+            elif bool(lists[0][value]) != bool(lists[0][own]):
+                self._accuse("a transaction is torn", own, logs)
         for number in range(movers):
             await self._check_offset(f"mover-{number}", lists)
+
+    def _wrong_with(self, value: bytes, told: bool | None, counts: list[int]) -> Iterator[str]:
+        if max(counts) > 1:
+            yield "a record is there twice"
+        if told is True and set(counts) != {1}:
+            yield "a committed record is lost"
+        elif told is False and (any(counts) or value in self._read):
+            yield "aborted read"
+        elif len(set(counts)) > 1:
+            yield "a transaction is torn"
+
+    def _accuse(self, anomaly: str, value: bytes, logs: list[list[Logged]]) -> None:
+        self.anomalies[anomaly] += 1
+        self.story.append(f"{anomaly}: {value!r}, told {self._told[value]}, was read: {value in self._read}")
+        for partition, log in enumerate(logs):
+            self.story += [f"  {partition}: {one}" for one in _around(log, value)]
 
     async def _check_offset(self, name: str, lists: list[Counter[bytes]]) -> None:
         """The offset is that of the last transaction whose records are there."""
@@ -162,3 +191,22 @@ class Checker:
             await asyncio.sleep(0.02)
         error, offset = found
         return error, offset
+
+
+def _late(log: list[Logged]) -> Iterator[tuple[bytes, bool]]:
+    """Late values in the log, and whether the transaction that they came after had ended there before them."""
+    last: dict[int, Logged] = {}
+    for one in log:
+        before = last.get(one.producer_id)
+        own = {value.removeprefix(_LATE) for value in before.values} if before is not None else set()
+        yield from ((value, value.removeprefix(_LATE) not in own) for value in one.values if value.startswith(_LATE))
+        last[one.producer_id] = one
+
+
+def _around(log: list[Logged], value: bytes) -> list[Logged]:
+    """The batches with a value, or late ones of it, and what their producer has around them."""
+    places = [one for one in log if value in one.values or _LATE + value in one.values]
+    if not places:
+        return []
+    its = [one for one in log if one.producer_id == places[0].producer_id]
+    return its[max(0, its.index(places[0]) - 3) : its.index(places[-1]) + 4]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
 
 from headrace.broker.broker import Broker
 from headrace.wire import records
-from headrace.wire.batch import TRANSACTIONAL, BatchHeader, iter_headers, read_header, seal
+from headrace.wire.batch import TRANSACTIONAL, BatchHeader, end_offset, iter_headers, read_header, seal
+from headrace.wire.control import EndMarker, read_marker
 from headrace.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from headrace.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -51,6 +52,16 @@ def batch(
     return seal(BatchHeader(**fields), made[61:])
 
 
+class Logged(NamedTuple):
+    """A batch in the log."""
+
+    offset: int
+    producer_id: int
+    epoch: int
+    values: list[bytes]
+    marker: EndMarker | None
+
+
 class Nodes:
     """A client of several nodes: it asks whoever leads, or owns."""
 
@@ -78,6 +89,25 @@ class Nodes:
     async def read(self, number: int, isolation: int = 1, topic: str = TOPIC) -> list[bytes]:
         """The values of a partition, as a client of that isolation level hands them out."""
         found: list[bytes] = []
+        async for raw, aborted in self._fetch(number, isolation, topic):
+            self._take(raw, aborted, found)
+        return found
+
+    async def batches(self, number: int, topic: str = TOPIC) -> list[Logged]:
+        """All that is in the log of a partition, markers too."""
+        found: list[Logged] = []
+        async for raw, _ in self._fetch(number, 0, topic):
+            for pos, header in iter_headers(raw):
+                marker = read_marker(raw, pos) if header.is_control else None
+                decoded = () if header.is_control else records.decode_batch(raw[pos : pos + header.length])
+                values = [record.value or b"" for record in decoded]
+                found.append(Logged(header.base_offset, header.producer_id, header.producer_epoch, values, marker))
+        return found
+
+    async def _fetch(
+        self, number: int, isolation: int, topic: str
+    ) -> AsyncIterator[tuple[bytes, list[tuple[int, int]]]]:
+        """A partition's batches in portions, each with its aborted transactions, the last first."""
         offset, end = 0, await self.end(number, isolation, topic)
         while offset < end:
             asked = FetchTopic(topic=topic, partitions=[FetchPartition(number, fetch_offset=offset)])
@@ -89,23 +119,20 @@ class Nodes:
             assert data.error_code == 0
             raw = bytes(data.records)
             assert raw
-            aborted = sorted(((a.first_offset, a.producer_id) for a in data.aborted_transactions or []), reverse=True)
-            offset = self._take(raw, aborted, found)
-        return found
+            aborted = [(a.first_offset, a.producer_id) for a in data.aborted_transactions or []]
+            yield raw, sorted(aborted, reverse=True)
+            offset = end_offset(raw)
 
     @staticmethod
-    def _take(raw: bytes, aborted: list[tuple[int, int]], found: list[bytes]) -> int:
+    def _take(raw: bytes, aborted: list[tuple[int, int]], found: list[bytes]) -> None:
         dropping: set[int] = set()
-        offset = 0
         for pos, header in iter_headers(raw):
             while aborted and aborted[-1][0] <= header.last_offset:
                 dropping.add(aborted.pop()[1])
-            offset = header.next_offset
             if header.is_control:
                 dropping.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in dropping):
                 found += [r.value or b"" for r in records.decode_batch(raw[pos : pos + header.length])]
-        return offset
 
     async def end(self, number: int, isolation: int, topic: str = TOPIC) -> int:
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(partition_index=number, timestamp=-1)])

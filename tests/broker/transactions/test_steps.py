@@ -62,6 +62,18 @@ def stop_at(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Finisher, "spread", spread_and_stop)
 
 
+def hold_markers(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Markers are not written before this is set."""
+    may_mark, spread = asyncio.Event(), Finisher.spread
+
+    async def spread_later(self: Finisher, thing: Any, ending: Any, *, again: bool) -> None:
+        await may_mark.wait()
+        await spread(self, thing, ending, again=again)
+
+    monkeypatch.setattr(Finisher, "spread", spread_later)
+    return may_mark
+
+
 STEPS = ("before prepare", "after prepare", "between markers", "before verdicts", "before complete")
 
 
@@ -153,13 +165,7 @@ async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_mar
     mover = Mover(nodes)
     assert await mover.init() == 0
     assert await mover.send(0, b"committed") == 0
-    may_mark, spread = asyncio.Event(), Finisher.spread
-
-    async def spread_later(self: Finisher, thing: Any, ending: Any, *, again: bool) -> None:
-        await may_mark.wait()
-        await spread(self, thing, ending, again=again)
-
-    monkeypatch.setattr(Finisher, "spread", spread_later)
+    may_mark = hold_markers(monkeypatch)
     assert await mover.end(commit=True) == 0
     assert await mover.send(0, b"aborted") == ErrorCode.CONCURRENT_TRANSACTIONS
     may_mark.set()
@@ -168,3 +174,23 @@ async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_mar
     assert await mover.end(commit=False) == 0
     await until(nodes.is_stable)
     assert await nodes.read(0) == [b"committed"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_in_version_1_a_batch_before_the_marker_is_part_of_what_it_ends_and_one_behind_it_is_refused(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    """As in Kafka: in a partition only the marker ends a transaction, and the epoch does not tell."""
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes, version=1)
+    assert await mover.init() == 0
+    assert await mover.send(0, b"in time") == 0
+    may_mark = hold_markers(monkeypatch)
+    assert await mover.end(commit=commit) == 0
+    assert await mover.append(0, b"before the marker") == 0
+    may_mark.set()
+    await until(nodes.is_stable)
+    assert await mover.append(0, b"behind it") == ErrorCode.TRANSACTION_ABORTABLE
+    assert await nodes.read(0) == ([b"in time", b"before the marker"] if commit else [])
+    assert await nodes.read(0, 0) == [b"in time", b"before the marker"]
