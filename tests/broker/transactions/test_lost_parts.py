@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from redis import Redis
 
 from headrace.broker.broker import Broker
+from headrace.store.log.writer import LogWriter
+from headrace.store.redis.errors import StoreAway
+from headrace.wire.errors import ErrorCode
 from tests.broker.transactions.conftest import StartNode
 from tests.broker.transactions.producing import PARTITIONS, TOPIC, Mover, Nodes, until
 from tests.broker.transactions.test_steps import die, settled
@@ -126,3 +130,29 @@ async def test_the_last_verdict_is_not_taken_for_that_of_a_transaction_behind_it
         assert await mover.send(number, b"open") == 0
     nodes = await _after(nodes, start_node, Past(redis), node_dies=True)
     await _all_or_nothing(nodes, committed=True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_batch_on_its_way_is_verified_again_if_the_store_forgot_that_its_partition_was_added(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Sent again as it was, it would be in no transaction that anybody ends."""
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes, version=version)
+    assert await mover.init() == 0
+    past, transmit = Past(redis, ID), LogWriter._transmit
+
+    def lose(self: LogWriter, flight: Any) -> Any:
+        monkeypatch.setattr(LogWriter, "_transmit", transmit)
+        past.comes_back()
+        raise StoreAway("the store was killed")
+
+    monkeypatch.setattr(LogWriter, "_transmit", lose)
+    sent = await mover.send(0, b"first")
+    assert sent == (ErrorCode.TRANSACTION_ABORTABLE if version == 1 else 0)
+    await mover.init_patiently()
+    await until(_stable(nodes))
+    assert await mover.send(0, b"next") == 0
+    assert await mover.end(commit=True) == 0
+    assert await nodes.read(0) == [b"next"]

@@ -198,20 +198,32 @@ class Appender(ABC, Generic[F]):
             self._queue.popleft()
             first.fail(error)
             return False
-        in_transaction = header.is_transactional and not header.is_control
-        coming[header.producer_id] = Coming(header.producer_epoch, header.last_sequence, in_transaction)
+        _will_come(header, coming)
         return True
 
     # -- transactions -------------------------------------------------------------------------------------------
 
     def _unverified(self, first: Pending, coming: dict[int, Coming]) -> bool:
         """Whether the state of its transaction has to be asked for before the batch goes into the log."""
-        if first.verification is None or first.future.done() or first.verification.holds(self._partition, first.header):
+        return not first.future.done() and self._is_to_verify(first, coming)
+
+    def _is_to_verify(self, first: Pending, coming: dict[int, Coming]) -> bool:
+        if first.verification is None or first.verification.holds(self._partition, first.header):
             return False
         producers, header = self._partition.producers, first.header
         return header.is_control or (
             producers.begins_transaction(header, coming) and producers.find_duplicate(header) is None
         )
+
+    def _is_verified(self, flight: F) -> bool:
+        """Whether what was found out about the transactions of an append still holds: not on another server."""
+        coming: dict[int, Coming] = {}
+        for pending in flight.pendings:
+            if self._is_to_verify(pending, coming):
+                return False
+            if pending.header.producer_id >= 0:
+                _will_come(pending.header, coming)
+        return True
 
     async def _verify(self) -> None:
         """Asks for the batch at the head of the queue, which nothing overtakes meanwhile; then goes on."""
@@ -309,11 +321,13 @@ class Appender(ABC, Generic[F]):
             if flight is not None or self._queue:
                 self._recover(pause_s=RETRY_PAUSE_S)
             return
-        if flight is not None and _is_awaited(flight) and (again := self._prepare_resend(flight)) is not None:
+        may_resend = flight is not None and _is_awaited(flight) and self._is_verified(flight)
+        if flight is not None and may_resend and (again := self._prepare_resend(flight)) is not None:
             self._send(again)
             return
         if flight is not None:
-            # Its place is taken, or nobody waits for it: every batch is checked again from the start.
+            # Its place is taken, nobody waits for it, or another server may have forgotten its transactions: every
+            # batch is checked again from the start. In the last case its first copy cannot arrive any more.
             self._flight = None
             for pending in flight.pendings:
                 pending.sent = False
@@ -357,6 +371,11 @@ class Appender(ABC, Generic[F]):
 
     def _next_token(self) -> str:
         return f"{self._name}{next(self._numbers):x}"
+
+
+def _will_come(header: BatchHeader, coming: dict[int, Coming]) -> None:
+    in_transaction = header.is_transactional and not header.is_control
+    coming[header.producer_id] = Coming(header.producer_epoch, header.last_sequence, in_transaction)
 
 
 def _is_awaited(flight: Flight) -> bool:
