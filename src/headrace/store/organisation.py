@@ -54,6 +54,7 @@ class Organisation:
             process=store.name,
             events=store.events,
             cold=lambda: store.cold,
+            end_of_turn=store.end_of_turn,
             spawn=store.spawn,
             replicas_of=store.replicas.wanted,
             announce=store.announcements.appended,

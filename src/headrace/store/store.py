@@ -31,6 +31,7 @@ from headrace.store.cluster.shared_hash import SharedHash
 from headrace.store.cold.access import InTime, NoLake
 from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Confidence, Level, Outlook, View
+from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
@@ -95,6 +96,7 @@ class Store:
         self.topology.copied.wanted = lambda: self.policies.replicas and self.replicas.wanted(self.policies.replicas)
         self.tails = TailCache(options.tail_cache_bytes)
         self.unpacking = Unpacking()
+        self.end_of_turn = EndOfTurn()
         self.cluster_id = ""
         self.events: Counter[str] = Counter()
         self.default = Organisation(self, DEFAULT_ORGANISATION)

@@ -76,7 +76,7 @@ async def test_a_server_is_given_up_when_two_looks_find_that_nothing_arrived() -
     """Replies that wait behind large ones are late, yet something arrives; what arrived may not have been read yet."""
     wire = RedisWire(RedisLink(parse_address("unix:///nowhere"), "commands"))
     now = wire.loop.time()
-    wire._waiting.append((wire.loop.create_future(), now - 60))
+    wire._waiting.append((wire.loop.create_future(), None, now - 60))
 
     def is_given_up_at_a_look(last_heard: float) -> bool:
         wire._last_heard = last_heard

@@ -10,7 +10,6 @@ is looked up in the same way.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.cold_log import ColdAway
@@ -19,6 +18,7 @@ from headrace.store.log.entries import xadd
 from headrace.store.partition.appending import Appended, Appender, Pending
 from headrace.store.partition.entries import Entry
 from headrace.store.redis.errors import StoreAway
+from headrace.store.redis.wire import Then
 from headrace.wire.batch import stamp
 from headrace.wire.records import NO_TIMESTAMP
 
@@ -55,8 +55,8 @@ class LogWriter(Appender[_Flight]):
         data = bytes(pendings[0].batch) if len(pendings) == 1 else b"".join([p.batch for p in pendings])
         return _Flight(Entry(base, offset, data, token, append_time), pendings)
 
-    def _transmit(self, flight: _Flight) -> asyncio.Future[Any]:
-        return self._partition.link.send_chunks(xadd(self._partition.keys.log, flight.entry))
+    def _transmit(self, flight: _Flight, then: Then) -> None:
+        self._partition.link.send_then(xadd(self._partition.keys.log, flight.entry), then)
 
     def _took(self, flight: _Flight, reply: Any) -> bool:
         if reply is None:

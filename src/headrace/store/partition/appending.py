@@ -13,6 +13,7 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections import deque
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from headrace.store.partition.pending import Appended, Pending
 from headrace.store.partition.producers import Coming
 from headrace.store.partition.verification import Verification
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
+from headrace.store.redis.wire import Then
 from headrace.wire.batch import BatchHeader
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -54,7 +56,8 @@ class Appender(ABC, Generic[F]):
         self._numbers = count()
         self._queue: deque[Pending] = deque()
         self._flight: F | None = None
-        self._reply: asyncio.Future[Any] | None = None
+        self._sendings = 0
+        """How often something was sent: a reply that is not to the last time has nothing to say."""
         self._is_due = False
         self._is_id_refused = False
         self._recovering: asyncio.Task[None] | None = None
@@ -75,17 +78,20 @@ class Appender(ABC, Generic[F]):
         """Queues a batch and what `pack` made of it; its bytes are stamped in place, so they are the writer's now."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
-        self._queue.append(Pending(batch, header, future, loop.time() + timeout_s, packed, verification))
+        self.enqueue(Pending(batch, header, future, loop.time() + timeout_s, packed, verification))
+        return future
+
+    def enqueue(self, pending: Pending) -> None:
+        """Queues a batch; its outcome is told in the turn in which the store's answer arrives."""
+        self._queue.append(pending)
         if self._flight is None and not self._is_due and self._verifying is None:
             self._is_due = True
-            loop.call_soon(self._begin)
-        return future
+            self._partition.context.end_of_turn.add(self._begin)
 
     async def drain(self) -> None:
         """Returns once all that is queued now was answered."""
-        waiting = [one.future for one in (*(self._flight.pendings if self._flight else ()), *self._queue)]
-        if waiting:
-            await asyncio.wait(waiting)
+        for pending in [*(self._flight.pendings if self._flight else ()), *self._queue]:
+            await pending.answered()
 
     @property
     def is_idle(self) -> bool:
@@ -109,8 +115,8 @@ class Appender(ABC, Generic[F]):
         """An append of batches that were checked."""
 
     @abstractmethod
-    def _transmit(self, flight: F) -> asyncio.Future[Any]:
-        """Sends an append."""
+    def _transmit(self, flight: F, then: Then) -> None:
+        """Sends an append; `then` is told of its reply."""
 
     @abstractmethod
     def _took(self, flight: F, reply: Any) -> bool:
@@ -158,7 +164,7 @@ class Appender(ABC, Generic[F]):
         coming: dict[int, Coming] = {}
         while self._queue:
             first = self._queue[0]
-            if first.future.done():
+            if first.is_answered:
                 self._queue.popleft()  # given up: it must not count as its producer's last batch
                 continue
             if (taken and size + first.size_bytes > limit) or self._unverified(first, coming):
@@ -205,7 +211,7 @@ class Appender(ABC, Generic[F]):
 
     def _unverified(self, first: Pending, coming: dict[int, Coming]) -> bool:
         """Whether the state of its transaction has to be asked for before the batch goes into the log."""
-        return not first.future.done() and self._is_to_verify(first, coming)
+        return not first.is_answered and self._is_to_verify(first, coming)
 
     def _is_to_verify(self, first: Pending, coming: dict[int, Coming]) -> bool:
         if first.verification is None or first.verification.holds(self._partition, first.header):
@@ -243,21 +249,20 @@ class Appender(ABC, Generic[F]):
 
     def _send(self, flight: F) -> None:
         self._flight = flight
+        self._sendings += 1
         try:
-            reply = self._reply = self._transmit(flight)
+            self._transmit(flight, partial(self._answered, self._sendings))
         except StoreAway:
             self._recover()
             return
         for pending in flight.pendings:
             pending.sent = True
-        reply.add_done_callback(self._answered)
 
-    def _answered(self, reply: asyncio.Future[Any]) -> None:
-        error = reply.exception()
+    def _answered(self, sending: int, reply: Any, error: Exception | None) -> None:
         flight = self._flight
-        if flight is None or reply is not self._reply:
+        if flight is None or sending != self._sendings:
             return
-        if error is None and self._took(flight, reply.result()):
+        if error is None and self._took(flight, reply):
             self._pump()
             return
         if isinstance(error, RedisError) and not error.is_refused_id:
@@ -343,12 +348,12 @@ class Appender(ABC, Generic[F]):
         given_up: set[int] = set()
         for pending in [*(self._flight.pendings if self._flight else ()), *self._queue]:
             producer_id = pending.header.producer_id
-            if (pending.deadline <= now or producer_id in given_up) and not pending.future.done():
+            if (pending.deadline <= now or producer_id in given_up) and not pending.is_answered:
                 code = ErrorCode.REQUEST_TIMED_OUT if pending.sent else ErrorCode.KAFKA_STORAGE_ERROR
                 pending.fail(KafkaError(code, "the store did not come back in time"))
-            if pending.future.done() and producer_id >= 0:
+            if pending.is_answered and producer_id >= 0:
                 given_up.add(producer_id)
-        self._queue = deque(pending for pending in self._queue if not pending.future.done())
+        self._queue = deque(pending for pending in self._queue if not pending.is_answered)
         if self._flight is not None and not _is_awaited(self._flight):
             # Should it still arrive, the next append is refused and finds it.
             self._flight = None
@@ -380,4 +385,4 @@ def _will_come(header: BatchHeader, coming: dict[int, Coming]) -> None:
 
 def _is_awaited(flight: Flight) -> bool:
     """Whether anybody still waits for one of its batches."""
-    return any(not pending.future.done() for pending in flight.pendings)
+    return any(not pending.is_answered for pending in flight.pendings)

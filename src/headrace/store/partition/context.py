@@ -16,6 +16,7 @@ from headrace.cold_log import ColdLog
 from headrace.store.cluster.catalogue import Catalogue
 from headrace.store.cluster.nodes.nodes import Nodes
 from headrace.store.confidence import Outlook
+from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import Keys
 from headrace.store.options import StoreOptions
 from headrace.store.partition.tail import TailCache
@@ -49,6 +50,7 @@ class PartitionContext:
     """What people should see: gaps, restored entries."""
     cold: Callable[[], ColdLog]
     """The reader of the lake, which may be plugged in later."""
+    end_of_turn: EndOfTurn
     spawn: Callable[[Coroutine[Any, Any, Any]], None]
     replicas_of: Callable[[int], int]
     """How many of the replicas that a topic asks for count on this store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.store.partition.verification import Verification
 from headrace.wire.batch import BatchHeader
@@ -20,28 +20,39 @@ class Appended(NamedTuple):
     """The time that its records got, where the store gives it."""
 
 
+class Outcome(Protocol):
+    """Who is told what became of a batch: a future, or anything that looks like one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Appended, /) -> None: ...
+
+    def set_exception(self, error: KafkaError, /) -> None: ...
+
+
 class Pending:
     """A batch on its way into the log."""
 
-    __slots__ = ("batch", "deadline", "future", "header", "packed", "sent", "verification")
+    __slots__ = ("_told", "batch", "deadline", "header", "outcome", "packed", "sent", "verification")
 
     def __init__(
         self,
         batch: memoryview,
         header: BatchHeader,
-        future: asyncio.Future[Appended],
+        outcome: Outcome,
         deadline: float,
-        packed: bytes,
-        verification: Verification | None,
+        packed: bytes = b"",
+        verification: Verification | None = None,
     ) -> None:
         self.batch = batch
         self.header = header
-        self.future = future
+        self.outcome = outcome
         self.deadline = deadline
         self.packed = packed
         """Its records as the format stores them, where that is another form."""
         self.verification = verification
         self.sent = False
+        self._told: asyncio.Future[None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -54,11 +65,32 @@ class Pending:
         assert self.verification.marker is not None
         return self.verification.marker
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.outcome.done()
+
+    async def answered(self) -> None:
+        """Returns once it is."""
+        if isinstance(self.outcome, asyncio.Future):
+            await asyncio.wait([self.outcome])
+        elif not self.outcome.done():
+            if self._told is None:
+                self._told = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._told])
+
     def resolve(self, result: Appended) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
+        if not self.outcome.done():
+            self.outcome.set_result(result)
+            self._tell()
 
     def fail(self, error: KafkaError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-            self.future.exception()
+        if not self.outcome.done():
+            self.outcome.set_exception(error)
+            if isinstance(self.outcome, asyncio.Future):
+                self.outcome.exception()  # a caller that has gone away does not make it an unhandled one
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)

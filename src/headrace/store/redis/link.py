@@ -29,7 +29,7 @@ from headrace.metrics.histogram import Histogram
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
-from headrace.store.redis.wire import RedisWire
+from headrace.store.redis.wire import RedisWire, Then
 from headrace.wire.schema import Buffer
 
 log = logging.getLogger(__name__)
@@ -148,6 +148,12 @@ class RedisLink:
         if not self.is_up or self._wire is None:
             raise StoreAway(self._why_away)
         return self._wire.send(chunks)
+
+    def send_then(self, chunks: list[Buffer], then: Then) -> None:
+        """The same, and `then` is called with the reply in the turn in which it arrives."""
+        if not self.is_up or self._wire is None:
+            raise StoreAway(self._why_away)
+        self._wire.send_then(chunks, then)
 
     async def call(self, *arguments: Argument) -> Any:
         """Sends a command and waits for its reply."""

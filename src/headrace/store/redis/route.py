@@ -4,9 +4,9 @@ A slot is one of the 16384 parts of a cluster's keys; a single server has one sl
 servers, so users of the store hold a route, which always ends at the slot's current server, and not a link.
 `generation` and `timeline` count changes of both server and slot: a moved slot is a new timeline (docs/decisions/023).
 
-`send` and `send_chunks` send once: a redirected append was not applied, and may only be retried after its log has been
-read at its new place. After a failover to a lagging replica, an append that simply follows would be accepted after a
-hole. `call`, `pipeline` and `transaction` follow a limited number of redirects.
+`send`, `send_chunks` and `send_then` send once: a redirected append was not applied, and may only be retried after its
+log has been read at its new place. After a failover to a lagging replica, an append that simply follows would be
+accepted after a hole. `call`, `pipeline` and `transaction` follow a limited number of redirects.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.store.redis.errors import RedisError, StoreAway, StoreError
 from headrace.store.redis.link import Argument, RedisLink
+from headrace.store.redis.wire import Then
 from headrace.wire.schema import Buffer
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Route:
 
     def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
         return self._link.send_chunks(chunks)
+
+    def send_then(self, chunks: list[Buffer], then: Then) -> None:
+        self._link.send_then(chunks, then)
 
     def post(self, *arguments: Argument) -> None:
         """Sends a command whose loss costs nothing but work."""

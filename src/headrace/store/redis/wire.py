@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import hiredis
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 _SEND_BUFFER_BYTES = 4 << 20
 
+Then = Callable[[Any, Exception | None], None]
+"""Called with a reply, or with why there is none, in the turn in which it arrives: no future, no later turn."""
+
 
 class RedisWire(asyncio.Protocol):
     """The bytes of one connection: replies matched to commands in order."""
@@ -33,7 +37,7 @@ class RedisWire(asyncio.Protocol):
         self._is_aborted = False
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any] | None, Then | None, float]] = deque()
         self._last_heard = 0.0
         self._seems_silent = False
 
@@ -49,15 +53,22 @@ class RedisWire(asyncio.Protocol):
         return self._transport is not None and not self._is_aborted and not self.closed.done()
 
     def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self.loop.create_future()
+        self._send(chunks, future, None)
+        return future
+
+    def send_then(self, chunks: list[Buffer], then: Then) -> None:
+        """Sends a command and calls `then` with its reply."""
+        self._send(chunks, None, then)
+
+    def _send(self, chunks: list[Buffer], future: asyncio.Future[Any] | None, then: Then | None) -> None:
         if self._transport is None or self._is_aborted or self.closed.done():
             raise StoreAway(self.why_closed)
-        future: asyncio.Future[Any] = self.loop.create_future()
-        self._waiting.append((future, time.monotonic()))
+        self._waiting.append((future, then, time.monotonic()))
         if len(chunks) == 1:
             self._transport.write(chunks[0])
         else:
             self._transport.writelines(chunks)
-        return future
 
     def listen(self, channel: str) -> None:
         """Subscribes. From now on messages come without being asked for."""
@@ -74,13 +85,13 @@ class RedisWire(asyncio.Protocol):
                 if self._link.on_message is not None and not self._waiting:
                     self._pushed(reply)
                     continue
-                future, sent = self._waiting.popleft()
+                future, then, sent = self._waiting.popleft()
                 round_trips.observe(now - sent)
-                if future.done():
-                    continue
                 if isinstance(reply, hiredis.ReplyError):
-                    self._refused(future, str(reply))
-                else:
+                    self._refused(future, then, str(reply))
+                elif then is not None:
+                    _tell(then, reply, None)
+                elif future is not None and not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.abort(f"not a Redis reply: {error}")
@@ -92,9 +103,14 @@ class RedisWire(asyncio.Protocol):
         elif reply[0] == b"message" and self._link.on_message is not None:
             self._link.on_message(reply[2])
 
-    def _refused(self, future: asyncio.Future[Any], text: str) -> None:
+    def _refused(self, future: asyncio.Future[Any] | None, then: Then | None, text: str) -> None:
         error = RedisError(text)
-        future.set_exception(error)
+        if then is not None:
+            _tell(then, None, error)
+        elif future is None or future.done():
+            return
+        else:
+            future.set_exception(error)
         if error.kind in ("READONLY", "MASTERDOWN"):
             self.abort("the server became a replica")
         elif error.is_redirect and self._link.on_redirect is not None:
@@ -109,8 +125,10 @@ class RedisWire(asyncio.Protocol):
             self.closed.set_result(None)
         self._link.wire_closed(self)
         waiting, self._waiting = self._waiting, deque()
-        for future, _ in waiting:
-            if not future.done():
+        for future, then, _ in waiting:
+            if then is not None:
+                _tell(then, None, OutcomeUnknown(self.why_closed))
+            elif future is not None and not future.done():
                 future.set_exception(OutcomeUnknown(self.why_closed))
                 future.exception()  # a caller that has gone away does not make it an unhandled one
 
@@ -121,7 +139,7 @@ class RedisWire(asyncio.Protocol):
         """
         if timeout_s <= 0 or not self._waiting:
             return
-        was_silent, since = self._seems_silent, max(self._waiting[0][1], self._last_heard)
+        was_silent, since = self._seems_silent, max(self._waiting[0][2], self._last_heard)
         self._seems_silent = time.monotonic() - since > timeout_s
         if was_silent and self._seems_silent:
             self.abort(f"no reply for {timeout_s:g} s")
@@ -135,3 +153,11 @@ class RedisWire(asyncio.Protocol):
         self._link.wire_closed(self)
         if self._transport is not None:
             self._transport.abort()
+
+
+def _tell(then: Then, reply: Any, error: Exception | None) -> None:
+    """A fault of whoever is told must not cost the others their replies."""
+    try:
+        then(reply, error)
+    except Exception:
+        log.exception("a reply of redis was not taken in")

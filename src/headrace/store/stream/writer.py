@@ -11,12 +11,14 @@ call can succeed any more.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.store.partition.appending import Appended, Appender, Pending
 from headrace.store.partition.entries import LAST_SEQUENCE
 from headrace.store.redis.errors import RedisError
 from headrace.store.redis.link import Argument
+from headrace.store.redis.wire import Then
 from headrace.store.stream.ids import NATURAL_LIMIT, START, FreeIds, parse_id
 from headrace.store.stream.records import pack_batch
 from headrace.wire.batch import BatchHeader
@@ -77,7 +79,7 @@ class StreamWriter(Appender[_Flight]):
         batches = [(one.header, head, one.packed) for one, head in zip(taken, heads, strict=True)]
         return _Flight(taken, next(self._numbers), pack_batches(batches), heads, known)
 
-    def _transmit(self, flight: _Flight) -> asyncio.Future[Any]:
+    def _transmit(self, flight: _Flight, then: Then) -> None:
         partition = self._partition
         ids, keys = partition.ids, partition.keys
         free = ids.next_free(partition.floor)
@@ -86,17 +88,19 @@ class StreamWriter(Appender[_Flight]):
         else:
             count = sum(pending.header.count for pending in flight.pendings)
             if (explicit := _explicit(ids.bits, free, count)) is None:
-                return _failed(RedisError(f"ERR no id is left after {ids.last}, which was chosen by hand"))
+                error = RedisError(f"ERR no id is left after {ids.last}, which was chosen by hand")
+                asyncio.get_running_loop().call_soon(then, None, error)
+                return
             place = (0, explicit, 0, 1)
         self._sent_behind = ids.last
         limit_ms = min(NATURAL_LIMIT >> ids.bits, _EXACT)
         source, self._needs_source = self._needs_source, False
-        return partition.scripts.send(
+        partition.scripts.send(
             "append_records",
             [keys.log, keys.meta, keys.producers],
             [flight.payload, str(ids.last), *place, limit_ms, self.field, self._name, flight.number, *flight.known],
             source,
-        )
+        ).add_done_callback(partial(_tell, then))
 
     def _refused(self, error: RedisError) -> None:
         if error.kind == "NOSCRIPT":
@@ -191,7 +195,9 @@ def _explicit(bits: int, free: FreeIds, count: int) -> str | None:
     return " ".join(f"{offset >> bits}-{offset & (1 << bits) - 1}" for offset in offsets)
 
 
-def _failed(error: RedisError) -> asyncio.Future[Any]:
-    failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    failed.set_exception(error)
-    return failed
+def _tell(then: Then, reply: asyncio.Future[Any]) -> None:
+    error = reply.exception()
+    if error is None:
+        then(reply.result(), None)
+    elif isinstance(error, Exception):
+        then(None, error)

@@ -1,0 +1,35 @@
+"""What is due at the end of the event loop's turn, all of it by one wake-up.
+
+Several batches for one partition arrive in one turn, and one turn brings the store's answers for several: what is sent
+at the end of the turn takes all of it along. One call for everybody who is due costs a fraction of one each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class EndOfTurn:
+    """Calls what was added, once, in the order in which it came."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[], None]] = []
+
+    def add(self, callback: Callable[[], None]) -> None:
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._run)
+        self._due.append(callback)
+
+    def _run(self) -> None:
+        due, self._due = self._due, []
+        for callback in due:
+            try:
+                callback()
+            except Exception:
+                log.exception("what was due at the end of a turn failed")
