@@ -17,9 +17,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from bench import groups, latency, small_producers, throughput
+from bench import requests as requests_load
 from bench.rdkafka import Job, run_job
-from bench.systems import ROOT, CpuMeter, Headrace, take_turns, topic
+from bench.systems import ROOT, CpuMeter, Headrace, run_python, take_turns, topic
 
 _MB = 1e6
 _PARTITIONS = 6
@@ -37,6 +40,20 @@ def _run(kind: str, size_bytes: int, system: Headrace) -> Figures:
             with CpuMeter(system.pids) as meter:
                 done = run_job(Job("consume", job.address, job.topic, job.records, size_bytes, _PARTITIONS))
     return {"records/s": done.rate, **_per_mb(meter, job.records * size_bytes / _MB)}
+
+
+def _requests(connections: int, partitions: int, batch_bytes: int, requests: int, system: Headrace) -> Figures:
+    load = requests_load.Load(
+        address=system.address,
+        topic="compare",
+        requests=requests,
+        connections=connections,
+        partitions=partitions,
+        batch_bytes=batch_bytes,
+    )
+    with topic(system, "compare", requests_load.PARTITIONS), CpuMeter(system.pids) as meter:
+        run_python("bench.requests", msgspec.json.encode(load).decode())
+    return {f"{what}, us CPU/request": used / requests * 1e6 for what, used in meter.used_s.items()}
 
 
 def _tail(system: Headrace) -> Figures:
@@ -74,6 +91,9 @@ WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
     "consume": partial(_run, "consume", 100),
     "consume-1k": partial(_run, "consume", 1_000),
     "tail": _tail,
+    "batch-16k": partial(_requests, 1, 1, 16_000, 15_000),
+    "batches-16k": partial(_requests, 1, 6, 16_000, 4_000),
+    "batch-100": partial(_requests, 20, 1, 100, 40_000),
     "small-producers": _small_producers,
     "groups": _groups,
     "latency": _latency,
