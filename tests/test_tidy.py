@@ -21,9 +21,10 @@ LISTS = ("messages", "handlers")
 
 CLOCKED = ("wire", "groups", "store", "broker")
 MEASURES = {
-    "broker/network/connection.py",
+    "broker/network/requests.py",
     "broker/network/slot.py",
     "broker/network/watchdog.py",
+    "broker/produce/straight.py",
     "broker/quotas/throttling.py",
     "store/redis/wire.py",
     "store/unpacking.py",

@@ -51,7 +51,7 @@ async def test_metadata_names_no_leader_that_is_not_among_its_nodes(
     monkeypatch.setattr(store.default.catalogue, "find", find_and_lose)
     broker = Broker(store, BrokerOptions(), GroupSettings())
     access = Access(broker, Caller(ANONYMOUS, "default", DEFAULT_LISTENER))
-    call = Call(access, 12, "", cast("Any", None))
+    call = Call(access, 12, "", cast("Any", None), cast("Any", None))
     request = MetadataRequest([MetadataRequestTopic(name=name) for name in ("one", "two")])
     answer = await metadata.handle(call, request)
     leaders = {partition.leader_id for topic in answer.topics for partition in topic.partitions}

@@ -12,10 +12,10 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.broker.rights.asking import Ask, NotAuthorized, OnCluster
+from headrace.broker.rights.asking import Ask, OnCluster
+from headrace.broker.rights.checks import Checks
 from headrace.broker.transactions.joining import Producing
-from headrace.organisations import DEFAULT_ORGANISATION
-from headrace.security.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from headrace.security.acls import CLUSTER_NAME, Operation, ResourceType
 from headrace.security.quotas import IP
 from headrace.store.cluster.catalogue import ANYWHERE, Placing, Topic
 from headrace.store.cluster.configs import Configs
@@ -46,17 +46,16 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Access:
+class Access(Checks):
     """One caller's way in."""
 
-    __slots__ = ("_organisation", "_rights", "broker", "caller")
+    __slots__ = ("_organisation", "broker")
 
     def __init__(self, broker: Broker, caller: Caller) -> None:
         self.broker = broker
         self.caller = caller
         self._organisation = broker.store.organisations[caller.organisation]
         self._rights = broker.authorizer.rights_of(caller)
-        """None: nobody asks for any."""
 
     @property
     def is_served(self) -> bool:
@@ -67,55 +66,6 @@ class Access:
     def limits(self) -> TenantLimits:
         """What the organisation may have."""
         return self.broker.store.tenants.limits(self.caller.organisation)
-
-    # -- rights -------------------------------------------------------------------------------------------------
-
-    def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether the caller may do something; for leaving out what it may not see."""
-        return self._rights is None or self._rights.allows(operation, kind, name)
-
-    def check(self, ask: Ask, kind: ResourceType, name: str) -> None:
-        """Raises the error that Kafka gives whoever may not do what it asks for, and notes it."""
-        if self._rights is None:
-            return
-        if isinstance(ask, OnCluster):
-            ask, kind, name = ask.operation, ResourceType.CLUSTER, CLUSTER_NAME
-        if not self._rights.asks(ask, kind, name):
-            raise NotAuthorized(kind)
-
-    def check_cluster(self, operation: Operation) -> None:
-        """Raises CLUSTER_AUTHORIZATION_FAILED unless the caller has that right to its organisation's cluster."""
-        self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-    def check_all_tenants(self, operation: Operation) -> None:
-        """The same for what touches every organisation: only `default` has it to give."""
-        if self.caller.organisation != DEFAULT_ORGANISATION:
-            raise NotAuthorized(ResourceType.CLUSTER)
-        self.check_cluster(operation)
-
-    def check_create_topic(self, name: str) -> None:
-        """A right to the cluster or to the topic lets one create it."""
-        self._check_either(Operation.CREATE, name)
-
-    def check_delete_topic(self, name: str) -> None:
-        """The same for deleting it."""
-        self._check_either(Operation.DELETE, name)
-
-    def check_idempotent_write(self) -> None:
-        """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
-        if self._rights is None or self._rights.allows_any(Operation.WRITE, ResourceType.TOPIC):
-            return
-        self.check_cluster(Operation.IDEMPOTENT_WRITE)
-
-    def _check_either(self, operation: Operation, name: str) -> None:
-        if not self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME):
-            self.check(operation, ResourceType.TOPIC, name)
-
-    def operations(self, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The bits of `authorized operations`: what the caller may do to a resource (KIP-430)."""
-        if self._rights is None:
-            return sum(1 << operation for operation in OPERATIONS_OF[kind])
-        return self._rights.operations(kind, name)
 
     def from_host(self, host: str) -> Access:
         """The same for a client at this address."""
@@ -146,6 +96,16 @@ class Access:
         """A topic as this node last saw it."""
         self.check(ask, ResourceType.TOPIC, name)
         return self._organisation.catalogue.by_name.get(name)
+
+    def topic_in_memory(self, operation: Operation, name: str, uuid: bytes, *, by_id: bool) -> Topic | None:
+        """A topic that this node knows and that the caller has this right to; None: ask with `topic`."""
+        catalogue = self._organisation.catalogue
+        topic = catalogue.by_uuid.get(uuid) if by_id else catalogue.by_name.get(name)
+        if topic is None or (
+            self._rights is not None and not self._rights.allows(operation, ResourceType.TOPIC, topic.name)
+        ):
+            return None
+        return topic
 
     def topics(self, ask: Ask) -> list[Topic]:
         """All topics that the caller has this right to, as this node last saw them."""
@@ -223,6 +183,13 @@ class Access:
         if self.broker.store.nodes.has_overslept:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node was stopped for longer than its lease.")
         return self._organisation.known_partition(topic.uuid, number) or await self.partition(topic, number)
+
+    def led_in_memory(self, topic: Topic, number: int) -> Partition | None:
+        """A partition that this node leads and has read; None: ask with `led_partition`."""
+        broker = self.broker
+        if not 0 <= number < topic.partitions or not broker.leads(topic, number) or broker.store.nodes.has_overslept:
+            return None
+        return self._organisation.known_partition(topic.uuid, number)
 
     async def partition(self, topic: Topic, number: int) -> Partition:
         """A partition, whoever leads it."""

@@ -9,14 +9,15 @@ from headrace.broker.quotas.quotas import QuotaExceeded
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
+    from headrace.broker.network.slot import RequestSlot
 
 
 class Call(Access):
     """What a handler gets beside the request. It is all that a handler reaches."""
 
-    __slots__ = ("client_id", "connection", "is_strict", "pause_ms", "version")
+    __slots__ = ("client_id", "connection", "is_strict", "pause_ms", "slot", "version")
 
-    def __init__(self, access: Access, version: int, client_id: str, connection: Connection) -> None:
+    def __init__(self, access: Access, version: int, client_id: str, connection: Connection, slot: RequestSlot) -> None:
         self.broker = access.broker
         self.caller = access.caller
         self._organisation = access._organisation
@@ -24,6 +25,8 @@ class Call(Access):
         self.version = version
         self.client_id = client_id
         self.connection = connection
+        self.slot = slot
+        """Its place among the connection's requests."""
         self.is_strict = False
         """Whether the client understands that changes are refused for its quota's sake."""
         self.pause_ms = 0

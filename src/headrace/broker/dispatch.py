@@ -19,17 +19,18 @@ from headrace.broker.rights.asking import NotAuthorized
 from headrace.broker.rights.error_responses import error_response
 from headrace.broker.rights.table import cluster_right
 from headrace.wire import codec
-from headrace.wire.apis import API_VERSIONS, APIS, OTHER_NAMES, SPOKEN, request_class, snake
+from headrace.wire.apis import API_VERSIONS, APIS, OTHER_NAMES, PRODUCE, SPOKEN, request_class, snake
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
-from headrace.wire.schema import Buffer, Payload
+from headrace.wire.schema import Payload
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.metrics.requests import RequestMetrics
     from headrace.broker.network.connection import Connection
+    from headrace.broker.network.slot import RequestSlot
 
 OLDEST_ADVERTISED = {0: 0}
 """Produce is advertised from version 0 although 0 to 2 are refused: old librdkafka asks for it (KAFKA-18659)."""
@@ -45,6 +46,8 @@ LISTED_ONLY = [
 ]
 """What no client comes to ask: brokers of Apache Kafka send 83 to 87 each other, 93 follows a refused heartbeat, and
 94 is about controllers. They are listed because tools tell a broker's version by its list (franz-go's kversion)."""
+_STRAIGHT = {PRODUCE: "produce"}
+"""Which APIs have a straight road, and the room that it is in."""
 _LONGEST_CLIENT_ID = 100
 _LONGEST_PAUSE_MS = (1 << 31) - 1
 
@@ -54,6 +57,8 @@ class CloseConnection(Exception):
 
 
 Handler = Callable[[Call, Any], Awaitable[Payload | None]]
+Begin = Callable[[Call, Any, "Dispatch"], bool]
+"""Starts a request on the straight road, or leaves it alone."""
 
 
 @cache
@@ -62,6 +67,15 @@ def handler(api_key: int) -> Handler:
     if api_key in REFUSED:
         return refuse
     found: Handler = import_module(f"headrace.broker.handlers.{snake(SPOKEN[api_key].name)}").handle
+    return found
+
+
+@cache
+def _straight(api_key: int) -> Begin | None:
+    room = _STRAIGHT.get(api_key)
+    if room is None:
+        return None
+    found: Begin = import_module(f"headrace.broker.{room}.straight").begin
     return found
 
 
@@ -100,8 +114,28 @@ class Dispatch:
         self._broker = broker
         self._metrics = metrics
 
-    async def answer(self, header: RequestHeader, frame: Buffer, connection: Connection) -> Pieces | None:
+    def go_straight(self, slot: RequestSlot, connection: Connection) -> bool:
+        """Answers a request by what is in memory, now or as soon as the store replies or an append wakes it.
+
+        False if it may need more than that: then nothing was done but reading it.
+        """
+        header = slot.header
+        begin = _straight(header.api_key)
+        if begin is None or not self._broker.options.straight_path or not connection.access.is_served:
+            return False
+        api, version = SPOKEN[header.api_key], header.api_version
+        if not api.oldest <= version <= api.newest:
+            return False
+        try:
+            limit = self._broker.options.request_elements_max
+            slot.request, _ = codec.decode(request_class(header.api_key), version, slot.frame, header.body, limit)
+        except DecodeError:
+            return False  # the other road says so
+        return begin(Call(connection.access, version, header.client_id or "", connection, slot), slot.request, self)
+
+    async def answer(self, slot: RequestSlot, connection: Connection) -> Pieces | None:
         """The answer as buffers; None if there is none to send."""
+        header, frame, request = slot.header, slot.frame, slot.request
         key, version = header.api_key, header.api_version
         api = SPOKEN.get(key)
         if api is None:
@@ -111,39 +145,44 @@ class Dispatch:
                 unsupported = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, supported_apis())
                 return response_frame(key, unsupported, 0, header.correlation_id)
             raise _unknown(header)
-        try:
-            limit = self._broker.options.request_elements_max
-            request, _ = codec.decode(request_class(key), version, frame, header.body, limit)
-        except DecodeError as error:
-            raise CloseConnection(f"a request cannot be read: {error}") from None
+        if request is None:
+            try:
+                limit = self._broker.options.request_elements_max
+                request, _ = codec.decode(request_class(key), version, frame, header.body, limit)
+            except DecodeError as error:
+                raise CloseConnection(f"a request cannot be read: {error}") from None
         if not connection.access.is_served:
             raise CloseConnection("its organisation was deleted")
-        call = Call(connection.access, version, header.client_id or "", connection)
-        if self._broker.quotas.is_any:
-            return await self._answer_within_quotas(call, request, header, len(frame))
-        response = await _respond(call, request, key)
-        if response is None:
-            return None
-        self._metrics.answered(key, response)
-        return response_frame(key, response, version, header.correlation_id)
-
-    async def _answer_within_quotas(
-        self, call: Call, request: Payload, header: RequestHeader, request_bytes: int
-    ) -> Pieces | None:
-        """The same for a client that may have a quota: told how long to pause, and muted for that time."""
-        key = header.api_key
-        call.is_strict = call.version >= STRICT_SINCE.get(key, call.version + 1)
+        call = Call(connection.access, version, header.client_id or "", connection, slot)
+        if not self._broker.quotas.is_any:
+            return self.packed(call, await _respond(call, request, key))
+        call.is_strict = version >= STRICT_SINCE.get(key, version + 1)
         work = Timed(_respond(call, request, key)) if is_timed(call) else None
         response = await (work or _respond(call, request, key))
-        pieces: Pieces = []
-        if response is not None:
-            self._metrics.answered(key, response)
-            pieces = response_frame(key, response, call.version, header.correlation_id)
-        pause_ms = settle(call, key, request_bytes, pieces, work.held_ns if work else 0)
+        return self.within_quotas(call, response, work.held_ns if work else 0)
+
+    def packed(self, call: Call, response: Payload | None) -> Pieces | None:
+        """A response as buffers, its errors counted."""
+        if response is None:
+            return None
+        header = call.slot.header
+        self._metrics.answered(header.api_key, response)
+        return response_frame(header.api_key, response, call.version, header.correlation_id)
+
+    def within_quotas(self, call: Call, response: Payload | None, held_ns: int) -> Pieces | None:
+        """The same for a client that may have a quota: told how long to pause, and muted for that time."""
+        pieces = self.packed(call, response)
+        pause_ms = self.charge(call, pieces or [], held_ns)
+        if pause_ms and hasattr(response, "throttle_time_ms"):
+            throttled: Any = response
+            throttled.throttle_time_ms = pause_ms
+            header = call.slot.header
+            return response_frame(header.api_key, throttled, call.version, header.correlation_id)
+        return pieces
+
+    def charge(self, call: Call, pieces: Pieces, held_ns: int) -> int:
+        """Charges an answered request to its client's quotas; how long it is muted, and has to be told so."""
+        pause_ms = settle(call, call.slot.header.api_key, call.slot.size_bytes, pieces, held_ns)
         if pause_ms:
             call.connection.mute(pause_ms)
-            if hasattr(response, "throttle_time_ms"):
-                throttled: Any = response
-                throttled.throttle_time_ms = min(pause_ms, _LONGEST_PAUSE_MS)
-                pieces = response_frame(key, throttled, call.version, header.correlation_id)
-        return pieces or None
+        return min(pause_ms, _LONGEST_PAUSE_MS)

@@ -31,6 +31,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int = 1_000
     connections_idle_ms: int = 600_000
     pipeline_max: int = 64
+    straight_path: bool = True
     write_buffer_bytes: int = 1 << 20
     shutdown_grace_ms: int = 10_000
     store_wait_ms: int = 2_000

@@ -11,6 +11,7 @@ from headrace.broker.access import Access
 from headrace.broker.broker import Broker
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.server import Server
+from headrace.broker.network.slot import RequestSlot
 from headrace.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.caller import Caller, Principal, system_caller
 from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
@@ -18,6 +19,7 @@ from headrace.wire import codec
 from headrace.wire.apis import SPOKEN, response_class
 from headrace.wire.frame import read_request_header, request_frame, response_body
 from headrace.wire.schema import Message, Payload
+from tests.store.produced import until
 
 R = TypeVar("R", bound=Payload)
 HOST = "10.0.0.1"
@@ -31,6 +33,8 @@ class Client:
     ) -> None:
         self.broker = broker
         self._client_id = client_id
+        self.went_straight = False
+        """Whether the last request was answered without a task."""
         self.caller = Caller(Principal("User", name), organisation, DEFAULT_LISTENER, host)
         self._server = Server(broker)
         self._connection = Connection(self._server, Access(broker, self.caller))
@@ -49,7 +53,13 @@ class Client:
         key = request.api.key
         version = SPOKEN[key].newest if version is None else version
         frame = bytearray(request_frame(request, version, 7, self._client_id)[4:])
-        pieces = await self._server.dispatch.answer(read_request_header(frame), frame, self._connection)
+        slot = RequestSlot(read_request_header(frame), frame)
+        self.went_straight = self._server.dispatch.go_straight(slot, self._connection)
+        if self.went_straight:
+            await until(lambda: slot.done)
+            pieces = slot.pieces
+        else:
+            pieces = await self._server.dispatch.answer(slot, self._connection)
         assert pieces is not None
         answer = b"".join(bytes(piece) for piece in pieces)[4:]
         response, _ = codec.decode(response_class(key), version, answer, response_body(key, version, answer))

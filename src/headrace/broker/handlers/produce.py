@@ -40,10 +40,10 @@ from headrace.wire.messages.produce import (
     TopicProduceResponse,
 )
 
-_IDS_SINCE = 13
-_ZSTD_SINCE = 7
-_NO_TIME = -1
-_ALL = -1
+IDS_SINCE = 13
+ZSTD_SINCE = 7
+NO_TIME = -1
+ALL = -1
 """acks of a producer that wants its batches on replicas, too."""
 
 _NO_REFUSAL = KafkaError(ErrorCode.NONE)
@@ -55,6 +55,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     response = ProduceResponse()
     async with call.connection.submitting:
         waiting = await _submit(call, request, response)
+    call.connection.submitted(call.slot)
     for answer, partition, appended in waiting:
         try:
             answer.base_offset, _, append_time_ms = await appended
@@ -62,16 +63,17 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
                 answer.log_append_time_ms = append_time_ms
             answer.log_start_offset = partition.log_start
         except KafkaError as error:
-            answer.log_append_time_ms = _NO_TIME
-            error = _verdict(call, partition, error)
+            answer.log_append_time_ms = NO_TIME
+            error = verdict(call, partition, error)
             _refuse(answer, error.code, error.message)
     if request.acks == 0:
-        _close_on_error(response)
+        close_on_error(response)
         return None
     return response
 
 
-def _verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
+def verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
+    """What a producer is told of a batch that was not appended."""
     is_settled = call.broker.store.nodes.is_settled
     return call.connection.refused_batches.verdict(partition.topic, partition.number, error, is_settled=is_settled)
 
@@ -89,7 +91,7 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
         for partition_data in data.partition_data:
             if turns.is_over():
                 await asyncio.sleep(0)
-            answer = PartitionProduceResponse(index=partition_data.index, base_offset=-1, log_append_time_ms=_NO_TIME)
+            answer = PartitionProduceResponse(index=partition_data.index, base_offset=-1, log_append_time_ms=NO_TIME)
             answers.partition_responses.append(answer)
             try:
                 if topic is None:
@@ -116,7 +118,7 @@ async def _topic(call: Call, request: ProduceRequest, name: str, uuid: bytes) ->
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be -1, 0 or 1.")
         if request.transactional_id is not None:
             call.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-        topic = await call.topic(Operation.WRITE, name, uuid, by_id=call.version >= _IDS_SINCE)
+        topic = await call.topic(Operation.WRITE, name, uuid, by_id=call.version >= IDS_SINCE)
         check_not_internal(topic.name)
         return topic, _NO_REFUSAL
     except KafkaError as error:
@@ -134,13 +136,13 @@ async def _append(
     broker = call.broker
     partition = await _open_partition(call, topic, data.index)
     policy = broker.policy(topic)
-    if request.acks == _ALL and policy.replicas:
+    if request.acks == ALL and policy.replicas:
         await partition.copies.check()
     if not isinstance(data.records, memoryview):
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "A produced partition must contain exactly one batch; this one has none."
         )
-    header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= _ZSTD_SINCE)
+    header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
     verification = verification_of(transaction, partition, header)
     records, packed = data.records, b""
     checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock)
@@ -153,12 +155,12 @@ async def _append(
         partition = await _open_partition(call, topic, data.index)
         verification = verification_of(transaction, partition, header)
     if policy.log_append_time and not policy.is_stream:  # there the store gives the time
-        header = _stamp_time(broker, records, answer)
+        answer.log_append_time_ms, header = stamp_time(broker, records)
     timeout_ms = min(max(request.timeout_ms, 0), broker.options.store_wait_ms)
     appended = partition.writer.submit(records, header, timeout_ms / 1000, packed, verification)
     if header.producer_id >= 0:
         call.connection.refused_batches.watch(topic, data.index, appended)
-    if request.acks == _ALL and policy.replicas:
+    if request.acks == ALL and policy.replicas:
         return (
             answer,
             partition,
@@ -192,11 +194,11 @@ async def _look_inside(
     return batch, header, await partition.writer.pack(batch, header, limit_bytes)
 
 
-def _stamp_time(broker: Broker, batch: memoryview, answer: PartitionProduceResponse) -> BatchHeader:
+def stamp_time(broker: Broker, batch: memoryview) -> tuple[int, BatchHeader]:
     """Gives the batch the broker's time."""
-    answer.log_append_time_ms = broker.store.clock.wall_ms()
-    stamp_append_time(batch, 0, answer.log_append_time_ms)
-    return read_header(batch)
+    now_ms = broker.store.clock.wall_ms()
+    stamp_append_time(batch, 0, now_ms)
+    return now_ms, read_header(batch)
 
 
 def _refuse(answer: PartitionProduceResponse, code: int, message: str | None) -> None:
@@ -208,7 +210,7 @@ def _named(errors: Sequence[RecordError]) -> list[BatchIndexAndErrorMessage]:
     return [BatchIndexAndErrorMessage(error.place, error.message) for error in errors]
 
 
-def _close_on_error(response: ProduceResponse) -> None:
+def close_on_error(response: ProduceResponse) -> None:
     """A producer that asked for no answer learns of an error by losing the connection, as Kafka does it."""
     for topic in response.responses:
         for partition in topic.partition_responses:

@@ -1,7 +1,4 @@
-"""One client connection: bytes in, frames, responses back in order.
-
-Requests are answered in order and, as in Kafka, one at a time, so a client that waits in a long poll cannot pile up
-more work. Only Produce requests overlap: the partitions' queues keep their order, and producers rely on pipelining.
+"""One client connection: bytes in, and frames out of them; `requests.py` has what becomes of those.
 
 Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
 buffer, a pooled one (`frame_buffers`) or one that grows with the bytes received, so a length alone costs no memory.
@@ -13,19 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-import time
-from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.dispatch import CloseConnection
-from headrace.broker.logins.workers import TooManyLogins
 from headrace.broker.network.flow import AnswerRoom
 from headrace.broker.network.frame_buffers import Frame
-from headrace.broker.network.slot import RequestSlot
+from headrace.broker.network.requests import Requests
 from headrace.broker.produce.refused_batches import RefusedBatches
-from headrace.wire.apis import FETCH, PRODUCE
+from headrace.wire.apis import FETCH
 from headrace.wire.codec import DecodeError
-from headrace.wire.frame import RequestHeader, read_request_header
+from headrace.wire.frame import read_request_header
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
@@ -40,34 +33,25 @@ _TLS_HANDSHAKE = 0x16
 _JOIN_GROUP, _SYNC_GROUP = 11, 14
 _WAITING_APIS = frozenset({FETCH, _JOIN_GROUP, _SYNC_GROUP})
 """Their answers may wait for minutes for what somebody else does."""
-_HOLD_REQUESTS = frozenset({"writing", "quota"})
-"""Pauses in which what was received already is not begun either."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Requests, asyncio.BufferedProtocol):
     """The protocol of one client."""
 
     login: Login | None = None
     """How the client logged in; None where nobody has to."""
 
     def __init__(self, server: Server, access: Access) -> None:
+        super().__init__(server)
         self.peer = ""
         self.peer_host = ""
-        self.last_active = server.loop.time()
-        self.submitting = asyncio.Lock()
-        """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
         self.refused_batches = RefusedBatches()
         self.access = access
         """What the client reaches, as whoever it is."""
-        self._server = server
-        self._transport: asyncio.Transport | None = None
         self._head = b""
         self._frame: Frame | None = None
         self._frame_bytes = 0
         self._filled = 0
-        self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
-        self._slots: deque[RequestSlot] = deque()
-        self._pauses: set[str] = set()
         self._unsent_bytes = 0
         self._arrived_bytes = 0
         self._was_held_up = False
@@ -218,70 +202,7 @@ class Connection(asyncio.BufferedProtocol):
             self._server.frame_buffers.give(frame)
             self.close(str(error))
 
-    # -- requests -----------------------------------------------------------------------------------------------
-
-    def _advance(self) -> None:
-        """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
-        limit = self._server.options.pipeline_max
-        while self._backlog and self._pauses.isdisjoint(_HOLD_REQUESTS):
-            header, _ = self._backlog[0]
-            if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
-                break
-            self._start(*self._backlog.popleft())
-        if len(self._backlog) >= limit:
-            self.pause("pipeline")
-        elif "pipeline" in self._pauses:
-            self.resume("pipeline")
-
-    def _all_produce(self, header: RequestHeader) -> bool:
-        return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
-
-    def _start(self, header: RequestHeader, frame: Frame) -> None:
-        slot = RequestSlot(header, len(frame))
-        self._slots.append(slot)
-        slot.task = self._server.loop.create_task(self._answer(slot, frame))
-
-    async def _answer(self, slot: RequestSlot, frame: Frame) -> None:
-        slot.started = True
-        try:
-            if self._transport is None and slot.header.api_key == FETCH:
-                return
-            if self._server.held is not None:
-                await self._server.held.wait()
-            slot.pieces = await self._server.dispatch.answer(slot.header, frame, self)
-        except (CloseConnection, TooManyLogins) as reason:
-            self.close(str(reason))
-        except asyncio.CancelledError:
-            slot.pieces = None
-        except Exception:
-            self._server.count_failure()
-            log.exception(
-                "a request failed; its connection is closed",
-                extra={"api_key": slot.header.api_key, "version": slot.header.api_version, "peer": self.peer},
-            )
-            self.close("a request failed")
-        finally:
-            slot.done = True
-            self._server.requests.took(slot.header.api_key, time.perf_counter() - slot.began_s)
-            self._server.budget.request_done(slot.size_bytes)
-            self._server.frame_buffers.give(frame)
-            self._flush()
-            self._advance()
-
-    def _flush(self) -> None:
-        """Sends the answers that are due: those before which none is missing."""
-        while self._slots and self._slots[0].done:
-            slot = self._slots.popleft()
-            if slot.pieces and self._transport is not None and not self._transport.is_closing():
-                if len(slot.pieces) == 1:
-                    self._transport.write(slot.pieces[0])
-                else:
-                    self._transport.writelines(slot.pieces)
-        self.last_active = self._server.loop.time()
-        if self._transport is not None:
-            self._count_unsent(self._transport.get_write_buffer_size())
-        if self.is_idle:
-            self._rest()
+    # -- between requests ---------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
         """Everything is answered."""
@@ -301,16 +222,6 @@ class Connection(asyncio.BufferedProtocol):
     def answer_room(self) -> AnswerRoom:
         """The bytes that answers may hold, this client's and everybody's."""
         return self._server.answer_room
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing asked that is not answered."""
-        return not self._slots and not self._backlog
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Nothing is being worked on: it is the client's turn to ask, to send the rest, or to read."""
-        return not self._slots
 
     @property
     def _needs_room(self) -> bool:

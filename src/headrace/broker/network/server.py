@@ -26,6 +26,7 @@ from headrace.broker.network.gate import Gate
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import ANONYMOUS, Caller
 from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
+from headrace.store.end_of_turn import EndOfTurn
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -55,6 +56,7 @@ class Server:
         """What a client reaches that did not say who it is."""
         self.requests = RequestMetrics()
         self.dispatch = Dispatch(broker, self.requests)
+        self.end_of_turn = EndOfTurn()
         self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
         self.is_stopping = False

@@ -32,7 +32,7 @@ _FOR_NOW = frozenset(
 )
 
 
-class _Refusal:
+class Refusal:
     """One refusal, and how many more batches may have been on their way behind it."""
 
     __slots__ = ("left",)
@@ -45,26 +45,34 @@ class RefusedBatches:
     """The last refusal in each partition, until a batch that was sent after it is in the log."""
 
     def __init__(self) -> None:
-        self._refusals: dict[tuple[bytes, int], _Refusal] = {}
+        self._refusals: dict[tuple[bytes, int], Refusal] = {}
 
     def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
         """Learns a batch's outcome the moment it is known: before that of the next one is."""
-        before = self._refusals.get((topic.uuid, number)) if self._refusals else None
-        appended.add_done_callback(partial(self._learn, topic, number, before))
+        appended.add_done_callback(partial(self._learn, topic, number, self.last(topic, number)))
 
-    def _learn(self, topic: Topic, number: int, before: _Refusal | None, appended: asyncio.Future[Appended]) -> None:
+    def _learn(self, topic: Topic, number: int, before: Refusal | None, appended: asyncio.Future[Appended]) -> None:
         if appended.cancelled():
             return
         error = appended.exception()
         if isinstance(error, KafkaError):
             self.note(topic, number, error)
-        elif before is not None and self._refusals.get((topic.uuid, number)) is before:
+        elif before is not None:
+            self.is_over(topic, number, before)
+
+    def last(self, topic: Topic, number: int) -> Refusal | None:
+        """The refusal that a batch which is sent now comes behind."""
+        return self._refusals.get((topic.uuid, number)) if self._refusals else None
+
+    def is_over(self, topic: Topic, number: int, before: Refusal) -> None:
+        """A batch that was sent after a refusal is in the log."""
+        if self._refusals.get((topic.uuid, number)) is before:
             del self._refusals[topic.uuid, number]
 
     def note(self, topic: Topic, number: int, error: KafkaError) -> None:
         """A batch was refused."""
         if error.code in _FOR_NOW:
-            self._refusals[topic.uuid, number] = _Refusal()
+            self._refusals[topic.uuid, number] = Refusal()
 
     def verdict(self, topic: Topic, number: int, error: KafkaError, *, is_settled: bool) -> KafkaError:
         """What to answer: the error, unless it may only follow from a refusal that the client did not know of."""

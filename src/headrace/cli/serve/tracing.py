@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from headrace.broker.network.server import Server
+    from headrace.broker.network.slot import RequestSlot
     from headrace.cli.settings.table import Settings
     from headrace.store.store import Store
 
@@ -66,17 +67,18 @@ def _trace_requests(tracer: Tracer, server: Server) -> None:
 
     answer, answered = server.dispatch.answer, server.requests.answered
 
-    async def traced(header: Any, frame: Any, connection: Any) -> Any:
+    async def traced(slot: RequestSlot, connection: Any) -> Any:
+        header = slot.header
         if (name := _NAMES.get(header.api_key)) is None:
-            return await answer(header, frame, connection)
+            return await answer(slot, connection)
         with tracer.start_as_current_span(name, kind=SpanKind.SERVER) as span:
             if not span.is_recording():
-                return await answer(header, frame, connection)
+                return await answer(slot, connection)
             span.set_attribute("messaging.system", "kafka")
             span.set_attribute("messaging.client.id", header.client_id or "")
             span.set_attribute("headrace.api_version", header.api_version)
-            span.set_attribute("headrace.request_bytes", len(frame))
-            pieces = await answer(header, frame, connection)
+            span.set_attribute("headrace.request_bytes", slot.size_bytes)
+            pieces = await answer(slot, connection)
             span.set_attribute("headrace.response_bytes", sum(map(len, pieces or ())))
             return pieces
 
@@ -88,6 +90,8 @@ def _trace_requests(tracer: Tracer, server: Server) -> None:
         answered(api_key, response)
 
     server.dispatch.answer = traced  # type: ignore[method-assign]
+    server.dispatch.go_straight = lambda slot, connection: False  # type: ignore[method-assign]
+    """A span is the context of a task, which requests on the straight road have none of."""
     server.requests.answered = noted  # type: ignore[method-assign]
 
 

@@ -208,6 +208,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     pipeline_max: Annotated[
         int, _says("Maximum requests in flight per connection; above it, reading pauses.", 1, 100_000)
     ] = _BROKER.pipeline_max
+    straight_path: Annotated[
+        bool, _says("Answer what is in memory without a task; off only to compare, or to find a fault.")
+    ] = _BROKER.straight_path
     write_buffer_bytes: Annotated[
         int, _says("Unsent responses per connection; above it, its requests wait.", 1 << 10, 1 << 30)
     ] = _BROKER.write_buffer_bytes

@@ -20,7 +20,7 @@ class Appended(NamedTuple):
     """The time that its records got, where the store gives it."""
 
 
-class Outcome(Protocol):
+class BatchOutcome(Protocol):
     """Who is told what became of a batch: a future, or anything that looks like one."""
 
     def done(self) -> bool: ...
@@ -39,7 +39,7 @@ class Pending:
         self,
         batch: memoryview,
         header: BatchHeader,
-        outcome: Outcome,
+        outcome: BatchOutcome,
         deadline: float,
         packed: bytes = b"",
         verification: Verification | None = None,

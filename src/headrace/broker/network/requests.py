@@ -1,0 +1,205 @@
+"""The requests of one connection: which may start, and their answers in the order in which they were asked.
+
+Requests are answered one after the other, as Kafka does it, so a client that waits in a long poll cannot pile up more
+work. Produce requests alone overlap with each other: their order is kept by the partitions' queues, and producers rely
+on pipelining.
+
+There are two roads. A request that needs nothing but what is in memory takes the straight one: it runs where its frame
+was received, and is answered where the store's reply or an append wakes it, without a task (`produce/straight.py`,
+`fetching/straight.py`). Anything else gets a task, which may wait for whatever it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from headrace.broker.dispatch import CloseConnection
+from headrace.broker.logins.workers import TooManyLogins
+from headrace.broker.network.slot import RequestSlot
+from headrace.wire.apis import FETCH, PRODUCE
+
+if TYPE_CHECKING:
+    from headrace.broker.network.connection import Connection
+    from headrace.broker.network.frame_buffers import Frame
+    from headrace.broker.network.server import Server
+    from headrace.wire.codec import Pieces
+    from headrace.wire.frame import RequestHeader
+
+log = logging.getLogger(__name__)
+
+_HOLD_REQUESTS = frozenset({"writing", "quota"})
+"""Pauses in which what was received already is not begun either."""
+
+
+class Requests:
+    """The part of a connection between whole frames and answers."""
+
+    peer: str
+
+    def __init__(self, server: Server) -> None:
+        self.submitting = asyncio.Lock()
+        """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
+        self.unsubmitted = 0
+        """Produce requests with a task whose batches are not in the queues yet: none may overtake them."""
+        self.last_active = server.loop.time()
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
+        self._slots: deque[RequestSlot] = deque()
+        self._pauses: set[str] = set()
+        self._is_due = False
+
+    def _advance(self) -> None:
+        """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
+        limit = self._server.options.pipeline_max
+        while self._backlog and self._pauses.isdisjoint(_HOLD_REQUESTS):
+            header, _ = self._backlog[0]
+            if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
+                break
+            self._start(*self._backlog.popleft())
+        if len(self._backlog) >= limit:
+            self.pause("pipeline")
+        elif "pipeline" in self._pauses:
+            self.resume("pipeline")
+
+    def _all_produce(self, header: RequestHeader) -> bool:
+        return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
+
+    def _start(self, header: RequestHeader, frame: Frame) -> None:
+        slot = RequestSlot(header, frame)
+        self._slots.append(slot)
+        server = self._server
+        if server.held is None and server.dispatch.go_straight(slot, self._connection):
+            return
+        if header.api_key == PRODUCE:
+            self.unsubmitted += 1
+            slot.is_unsubmitted = True
+        self.go_on_in_task(slot, self._dispatch(slot))
+
+    async def _dispatch(self, slot: RequestSlot) -> Pieces | None:
+        if self._server.held is not None:
+            await self._server.held.wait()
+        return await self._server.dispatch.answer(slot, self._connection)
+
+    @property
+    def _connection(self) -> Connection:
+        return cast("Connection", self)
+
+    def submitted(self, slot: RequestSlot) -> None:
+        """A Produce's batches are in the queues, or will never be."""
+        if slot.is_unsubmitted:
+            slot.is_unsubmitted = False
+            self.unsubmitted -= 1
+
+    # -- the road with a task -----------------------------------------------------------------------------------
+
+    def go_on_in_task(self, slot: RequestSlot, work: Coroutine[Any, Any, Pieces | None]) -> None:
+        """The answer has to wait for something."""
+        slot.task = self._server.loop.create_task(self._answer(slot, work))
+
+    async def _answer(self, slot: RequestSlot, work: Coroutine[Any, Any, Pieces | None]) -> None:
+        slot.started = True
+        try:
+            if self._transport is None and slot.header.api_key == FETCH:
+                work.close()
+                return
+            slot.pieces = await work
+        except (CloseConnection, TooManyLogins) as reason:
+            self.close(str(reason))
+        except asyncio.CancelledError:
+            slot.pieces = None
+        except Exception:
+            self.failed(slot)
+        finally:
+            self._end(slot)
+            self._flush()
+            self._advance()
+
+    # -- the straight road --------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """The event loop's clock."""
+        return self._server.loop.time()
+
+    def answered(self, slot: RequestSlot, pieces: Pieces | None) -> None:
+        """The answer to a request without a task; answers of one turn leave together at its end."""
+        slot.pieces = pieces
+        self._end(slot)
+        if not self._is_due:
+            self._is_due = True
+            self._server.end_of_turn.add(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_due = False
+        self._flush()
+        self._advance()
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    def failed(self, slot: RequestSlot) -> None:
+        """A fault of ours, told where it was caught."""
+        self._server.count_failure()
+        log.exception(
+            "a request failed; its connection is closed",
+            extra={"api_key": slot.header.api_key, "version": slot.header.api_version, "peer": self.peer},
+        )
+        self.close("a request failed")
+
+    def _end(self, slot: RequestSlot) -> None:
+        slot.done = True
+        if slot.is_unsubmitted:
+            self.submitted(slot)
+        server = self._server
+        server.requests.took(slot.header.api_key, time.perf_counter() - slot.began_s)
+        server.budget.request_done(slot.size_bytes)
+        server.frame_buffers.give(slot.frame)
+
+    def _flush(self) -> None:
+        """Sends the answers that are due: those before which none is missing, in one write."""
+        slots, due = self._slots, None
+        while slots and slots[0].done:
+            pieces = slots.popleft().pieces
+            if pieces:
+                due = pieces if due is None else [*due, *pieces]
+        if (transport := self._transport) is not None:
+            if due and not transport.is_closing():
+                if len(due) == 1:
+                    transport.write(due[0])
+                else:
+                    transport.writelines(due)
+            self._count_unsent(transport.get_write_buffer_size())
+        self.last_active = self._server.loop.time()
+        if self.is_idle:
+            self._rest()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing asked that is not answered."""
+        return not self._slots and not self._backlog
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Nothing is being worked on: it is the client's turn to ask, to send the rest, or to read."""
+        return not self._slots
+
+    # -- what a connection does ---------------------------------------------------------------------------------
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        raise NotImplementedError
+
+    def _rest(self) -> None:
+        raise NotImplementedError
+
+    def pause(self, reason: str) -> None:
+        raise NotImplementedError
+
+    def resume(self, reason: str) -> None:
+        raise NotImplementedError
+
+    def close(self, reason: str) -> None:
+        raise NotImplementedError

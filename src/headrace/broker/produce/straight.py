@@ -1,0 +1,266 @@
+"""The straight road of a Produce: from its frame to the partitions' queues, and from the store's replies to its answer.
+
+No task, no lock, no future. It is for requests that need nothing but what is in memory: known topics that this node
+leads, batches that are taken by their headers, rights and quotas as they are cached, transactions that are open in
+their partitions already. All of a request is checked before any of it is submitted, so one that needs more can still
+take the other road (`handlers/produce.py`), which says everything that there is to say about errors.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from headrace.broker.dispatch import CloseConnection
+from headrace.broker.handlers.produce import (
+    ALL,
+    IDS_SINCE,
+    NO_TIME,
+    ZSTD_SINCE,
+    close_on_error,
+    stamp_time,
+    verdict,
+)
+from headrace.broker.produce.record_times import have_good_times
+from headrace.broker.produce.transactional import Transaction, verification_of
+from headrace.broker.quotas.throttling import is_timed
+from headrace.broker.topics.names import is_internal
+from headrace.broker.transactions.joining import Producing
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.partition.pending import Appended, Pending
+from headrace.wire.batch import BatchHeader, check_produced
+from headrace.wire.batch_errors import BatchError
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from headrace.wire.produce_answer import ProducedPart, ProducedTopic, produce_answer
+
+if TYPE_CHECKING:
+    from headrace.broker.call import Call
+    from headrace.broker.dispatch import Dispatch
+    from headrace.broker.produce.refused_batches import Refusal
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.partition.base import Partition
+    from headrace.store.topic_configs.policy import TopicPolicy
+    from headrace.wire.codec import Pieces
+
+_PARTS_MAX = 200
+"""More take the other road, which lets others have their turn."""
+
+
+def begin(call: Call, request: ProduceRequest, dispatch: Dispatch) -> bool:
+    """Submits a request's batches; False, and nothing was done, if that needs more than what is in memory."""
+    if call.connection.unsubmitted or request.acks not in (-1, 0, 1):
+        return False
+    produce = _Produce(call, request, dispatch)
+    try:
+        if not produce.check():
+            return False
+    except (KafkaError, BatchError):
+        return False
+    produce.submit()
+    return True
+
+
+class _Part:
+    """One batch, and who is told what became of it (`BatchOutcome`)."""
+
+    __slots__ = ("_behind", "_is_done", "append_time_ms", "base_offset", "batch", "error", "header", "partition",
+                 "produce", "stamps_time")  # fmt: skip
+
+    def __init__(
+        self, produce: _Produce, partition: Partition, batch: memoryview, header: BatchHeader, *, stamps_time: bool
+    ) -> None:
+        self.produce = produce
+        self.partition = partition
+        self.batch = batch
+        self.header = header
+        self.stamps_time = stamps_time
+        self.append_time_ms = NO_TIME
+        self.base_offset = -1
+        self.error: KafkaError | None = None
+        self._is_done = False
+        self._behind: Refusal | None = None
+
+    def submit(self, transaction: Transaction | None, deadline: float) -> None:
+        call, partition = self.produce.call, self.partition
+        if self.stamps_time:
+            self.append_time_ms, self.header = stamp_time(call.broker, self.batch)
+        if self.header.producer_id >= 0:
+            self._behind = call.connection.refused_batches.last(partition.topic, partition.number)
+        verification = verification_of(transaction, partition, self.header)
+        partition.writer.enqueue(Pending(self.batch, self.header, self, deadline, verification=verification))
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, appended: Appended) -> None:
+        self._is_done = True
+        self.base_offset = appended.base_offset
+        if self._behind is not None:
+            refused = self.produce.call.connection.refused_batches
+            refused.is_over(self.partition.topic, self.partition.number, self._behind)
+        self.produce.part_is_done()
+
+    def set_exception(self, error: KafkaError) -> None:
+        self._is_done = True
+        self.error = error
+        if self.header.producer_id >= 0:
+            refused = self.produce.call.connection.refused_batches
+            refused.note(self.partition.topic, self.partition.number, error)
+        self.produce.part_is_done()
+
+
+class _Produce:
+    """One request on its way."""
+
+    __slots__ = ("_began_ns", "_dispatch", "_held_ns", "_left", "_parts", "_request", "_transaction", "call")
+
+    def __init__(self, call: Call, request: ProduceRequest, dispatch: Dispatch) -> None:
+        self.call = call
+        self._request = request
+        self._dispatch = dispatch
+        self._parts: list[list[_Part]] = []
+        """By topic, in the order of the request."""
+        self._left = 0
+        self._transaction: Transaction | None = None
+        self._began_ns = time.perf_counter_ns() if call.broker.quotas.is_any and is_timed(call) else 0
+        self._held_ns = 0
+        """How long it held the event loop, where that is charged."""
+
+    # -- whether it can go this way -----------------------------------------------------------------------------
+
+    def check(self) -> bool:
+        """Looks at everything; changes nothing."""
+        call, request = self.call, self._request
+        if call.broker.store.usage.full:
+            return False
+        name = request.transactional_id
+        if name is not None and not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            return False
+        by_id, seen = call.version >= IDS_SINCE, 0
+        for data in request.topic_data:
+            topic = call.topic_in_memory(Operation.WRITE, data.name, data.topic_id, by_id=by_id)
+            if topic is None or is_internal(topic.name):
+                return False
+            seen += len(data.partition_data)
+            if seen > _PARTS_MAX or not self._check_topic(topic, data):
+                return False
+        self._left = seen
+        return seen > 0
+
+    def _check_topic(self, topic: Topic, data: TopicProduceData) -> bool:
+        policy = self.call.broker.policy(topic)
+        if policy.looks_inside or (self._request.acks == ALL and policy.replicas):
+            return False
+        parts: list[_Part] = []
+        self._parts.append(parts)
+        for one in data.partition_data:
+            part = self._check_part(topic, one, policy)
+            if part is None:
+                return False
+            parts.append(part)
+        return True
+
+    def _check_part(self, topic: Topic, data: PartitionProduceData, policy: TopicPolicy) -> _Part | None:
+        call = self.call
+        partition = call.led_in_memory(topic, data.index)
+        if partition is None or partition.shard.memory.is_full or not isinstance(data.records, memoryview):
+            return None
+        header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
+        if header.is_transactional and not self._is_in_transaction(partition, header):
+            return None
+        if not policy.log_append_time and not have_good_times(header, policy, call.broker.store.clock):
+            return None
+        return _Part(self, partition, data.records, header, stamps_time=policy.log_append_time)
+
+    def _is_in_transaction(self, partition: Partition, header: BatchHeader) -> bool:
+        """Whether its producer has a transaction open there, so that nobody has to be asked for more."""
+        call, name = self.call, self._request.transactional_id
+        if not name or partition.is_stale or not partition.producers.is_in_transaction(header):
+            return False
+        who = Producing(call.caller.organisation, name, header.producer_id, header.producer_epoch)
+        if self._transaction is None:
+            self._transaction = Transaction(call, who, None, {})
+        return self._transaction.who == who
+
+    # -- on its way ---------------------------------------------------------------------------------------------
+
+    def submit(self) -> None:
+        call = self.call
+        timeout_ms = min(max(self._request.timeout_ms, 0), call.broker.options.store_wait_ms)
+        deadline = call.connection.now_s() + timeout_ms / 1000
+        for parts in self._parts:
+            for part in parts:
+                part.submit(self._transaction, deadline)
+        if self._began_ns:
+            self._held_ns = time.perf_counter_ns() - self._began_ns
+
+    def part_is_done(self) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        pieces: Pieces | None = None
+        try:
+            pieces = self._answer()
+        except CloseConnection as reason:
+            self.call.connection.close(str(reason))
+        except Exception:
+            self.call.connection.failed(self.call.slot)
+        self.call.connection.answered(self.call.slot, pieces)
+
+    # -- the answer ---------------------------------------------------------------------------------------------
+
+    def _answer(self) -> Pieces | None:
+        quotas, dispatch, call = self.call.broker.quotas, self._dispatch, self.call
+        if any(part.error is not None for parts in self._parts for part in parts):
+            response = self._with_errors()
+            if self._request.acks == 0:
+                close_on_error(response)
+            if quotas.is_any:
+                return dispatch.within_quotas(call, response, self._held_ns)
+            return dispatch.packed(call, response)
+        if self._request.acks == 0:
+            if quotas.is_any:
+                dispatch.charge(call, [], self._held_ns)
+            return None
+        pieces: Pieces = [self._all_well(0)]
+        if quotas.is_any and (pause_ms := dispatch.charge(call, pieces, self._held_ns)):
+            return [self._all_well(pause_ms)]
+        return pieces
+
+    def _all_well(self, throttle_ms: int) -> bytes:
+        topics = [
+            ProducedTopic(
+                data.name,
+                data.topic_id,
+                [
+                    ProducedPart(one.index, part.base_offset, part.append_time_ms, part.partition.log_start)
+                    for one, part in zip(data.partition_data, parts, strict=True)
+                ],
+            )
+            for data, parts in zip(self._request.topic_data, self._parts, strict=True)
+        ]
+        return produce_answer(self.call.version, self.call.slot.header.correlation_id, topics, throttle_ms)
+
+    def _with_errors(self) -> ProduceResponse:
+        response = ProduceResponse()
+        for data, parts in zip(self._request.topic_data, self._parts, strict=True):
+            answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
+            response.responses.append(answers)
+            for one, part in zip(data.partition_data, parts, strict=True):
+                answer = PartitionProduceResponse(index=one.index, base_offset=-1, log_append_time_ms=NO_TIME)
+                answers.partition_responses.append(answer)
+                if part.error is not None:
+                    error = verdict(self.call, part.partition, part.error)
+                    answer.error_code, answer.error_message = error.code, error.message
+                else:
+                    answer.base_offset, answer.log_append_time_ms = part.base_offset, part.append_time_ms
+                    answer.log_start_offset = part.partition.log_start
+        return response

@@ -1,0 +1,82 @@
+"""The answer to a Produce whose batches are all in the log, packed by hand.
+
+It is sent for nearly every Produce, and is a few numbers: the codec takes 5 us for it, this takes 1.5. A test holds it
+against the codec in every version. An answer with an error in it is made as any other message is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.wire.compiler.primitives import unsigned_varint
+
+_HEAD = struct.Struct(">ii")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_LOG_START_SINCE, _RECORD_ERRORS_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 5, 8, 9, 13
+_OLDEST_PART = struct.Struct(">ihqq")
+_PART = struct.Struct(">ihqqq")
+_NO_ERRORS = struct.pack(">ih", 0, -1)
+_NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
+"""No record errors, no message, no tags."""
+
+
+class ProducedPart(NamedTuple):
+    """A batch in the log."""
+
+    number: int
+    base_offset: int
+    append_time_ms: int
+    log_start: int
+
+
+class ProducedTopic(NamedTuple):
+    """A topic's batches; which of name and id is sent depends on the version."""
+
+    name: str
+    topic_id: bytes
+    parts: Sequence[ProducedPart]
+
+
+def produce_answer(version: int, correlation_id: int, topics: Sequence[ProducedTopic], throttle_ms: int = 0) -> bytes:
+    """The whole frame."""
+    if version >= _FLEXIBLE_SINCE:
+        pieces = _flexible(version, topics, throttle_ms)
+    else:
+        pieces = _fixed(version, topics, throttle_ms)
+    body = b"".join(pieces)
+    return _HEAD.pack(4 + len(body), correlation_id) + body
+
+
+def _flexible(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:
+    pieces = [b"\0", unsigned_varint(1 + len(topics))]
+    for topic in topics:
+        if version >= _IDS_SINCE:
+            pieces.append(topic.topic_id)
+        else:
+            name = topic.name.encode()
+            pieces += (unsigned_varint(1 + len(name)), name)
+        pieces.append(unsigned_varint(1 + len(topic.parts)))
+        for number, base_offset, append_time_ms, log_start in topic.parts:
+            pieces += (_PART.pack(number, 0, base_offset, append_time_ms, log_start), _NO_ERRORS_FLEXIBLE)
+        pieces.append(b"\0")
+    pieces += (_INT32.pack(throttle_ms), b"\0")
+    return pieces
+
+
+def _fixed(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:
+    pieces = [_INT32.pack(len(topics))]
+    for topic in topics:
+        name = topic.name.encode()
+        pieces += (_INT16.pack(len(name)), name, _INT32.pack(len(topic.parts)))
+        for number, base_offset, append_time_ms, log_start in topic.parts:
+            if version < _LOG_START_SINCE:
+                pieces.append(_OLDEST_PART.pack(number, 0, base_offset, append_time_ms))
+                continue
+            pieces.append(_PART.pack(number, 0, base_offset, append_time_ms, log_start))
+            if version >= _RECORD_ERRORS_SINCE:
+                pieces.append(_NO_ERRORS)
+    pieces.append(_INT32.pack(throttle_ms))
+    return pieces
