@@ -18,7 +18,15 @@ BEHIND_THE_DOOR = {
     "transactions/finishing.py": "writes markers into the partitions that a transaction was let into",
 }
 ORGANISATIONS = re.compile(r"\bstore\.(default|organisations|add_organisation|known_partition|groups)\b")
-NAMES_ALONE = {"background.py", "logins/logins.py", "metrics/collect.py", "metrics/lag.py", "owned/runtime.py"}
+NAMES_ALONE = {
+    "background.py",
+    "logins/logins.py",
+    "metrics/archive.py",
+    "metrics/collect.py",
+    "metrics/lag.py",
+    "metrics/transactions.py",
+    "owned/runtime.py",
+}
 """They go through all organisations by name."""
 
 
