@@ -139,8 +139,7 @@ class _Produce:
     def check(self) -> bool:
         """Looks at everything; changes nothing."""
         call, request = self.call, self._request
-        if call.broker.store.usage.full:
-            return False
+        call.check_room()
         name = request.transactional_id
         if name is not None and not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
             return False
