@@ -137,7 +137,10 @@ class Group:
         admin = AdminClient({"bootstrap.servers": addresses})
 
         def is_shared_out() -> bool:
-            found = admin.describe_consumer_groups([self.name])[self.name].result()
+            try:
+                found = admin.describe_consumer_groups([self.name])[self.name].result()
+            except confluent_kafka.KafkaException:
+                return False  # its owner has just changed
             given = [(one.topic, one.partition) for m in found.members for one in m.assignment.topic_partitions]
             return found.state == ConsumerGroupState.STABLE and sorted(given) == sorted(places)
 

@@ -151,7 +151,7 @@ class Enduring:
             check_with_polars(table_of(self.lake, load.topic), load)
         check_typed(table_of(self.lake, self.names[0]), self.loads[0])
         for file in self.lake.glob("*/p*/*.parquet"):
-            duckdb.execute("SELECT count(*) FROM read_parquet($1)", [str(file)])
+            duckdb.execute("SELECT count(*) FROM read_parquet($1)", [str(file)]).fetchall()
         assert [*self.lake.parent.glob("headrace-spark-*")] == [], "Spark's own files"
         told = self.log.splitlines()
         assert [line for line in told if not STORY.fullmatch(line)] == []
