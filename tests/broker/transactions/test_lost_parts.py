@@ -156,3 +156,21 @@ async def test_a_batch_on_its_way_is_verified_again_if_the_store_forgot_that_its
     assert await mover.send(0, b"next") == 0
     assert await mover.end(commit=True) == 0
     assert await nodes.read(0) == [b"next"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_record_that_was_restored_ends_though_the_store_forgot_that_its_partition_was_added(
+    start_node: StartNode, redis: RedisProcess, version: int
+) -> None:
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes, version=version)
+    assert await mover.init() == 0
+    past = Past(redis, ID, *LOGS)
+    assert await mover.send(0, b"first") == 0
+    nodes = await _after(nodes, start_node, past, node_dies=False)
+    await mover.init_patiently()
+    assert await mover.send(0, b"next") == 0
+    assert await mover.end(commit=True) == 0
+    await until(_stable(nodes))
+    assert await nodes.read(0) == [b"next"]

@@ -7,9 +7,11 @@ then the queue verifies again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from headrace.broker.call import Call
+from headrace.broker.produce.left_over import abort_left_over, has_left_over
 from headrace.broker.transactions.joining import Producing
 from headrace.security.acls import Operation
 from headrace.store.cluster.catalogue import Topic
@@ -37,6 +39,8 @@ class Transaction(NamedTuple):
         """Asks again, for a batch that is at the head of its queue."""
         assert self.who is not None
         await self.call.broker.joining.check(self.who, [partition], version=self.call.version, patiently=False)
+        if await has_left_over(partition, self.who.producer_id, self.who.epoch):
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "An earlier transaction is open: it is aborted first.")
 
 
 async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
@@ -58,7 +62,10 @@ async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
             asked[partition] = moment_of(partition, producer_id)
     try:
         if asked:
-            await call.broker.joining.check(who, list(asked), version=call.version, patiently=True)
+            check = partial(call.broker.joining.check, who, list(asked), version=call.version)
+            number = await check(patiently=True)
+            for partition in asked:
+                await abort_left_over(partition, (producer_id, epoch), number - 1, partial(check, patiently=False))
     except KafkaError as error:
         return Transaction(call, who, error, asked)
     return Transaction(call, who, None, asked)

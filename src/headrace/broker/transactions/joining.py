@@ -46,25 +46,27 @@ class Joining:
             who.org, who.transactional_id, producer, parts, now_ms, only_check=only_check
         )
 
-    async def add_patiently(self, who: Producing, parts: Parts, *, only_check: bool) -> ErrorCode:
+    async def add_patiently(self, who: Producing, parts: Parts, *, only_check: bool) -> Added:
         """The same; if the transaction before it is just being finished, that is waited for a moment."""
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         while True:
-            error = (await self.add(who, parts, only_check=only_check)).error
-            if error is not ErrorCode.CONCURRENT_TRANSACTIONS or asyncio.get_running_loop().time() > deadline:
-                return error
+            added = await self.add(who, parts, only_check=only_check)
+            if added.error is not ErrorCode.CONCURRENT_TRANSACTIONS or asyncio.get_running_loop().time() > deadline:
+                return added
             await asyncio.sleep(_PAUSE_S)
 
-    async def check(self, who: Producing, partitions: Sequence[Partition], *, version: int, patiently: bool) -> None:
-        """Adds partitions, or asks whether they are in, as a produce of this version does; raises what it is told."""
+    async def check(self, who: Producing, partitions: Sequence[Partition], *, version: int, patiently: bool) -> int:
+        """Adds partitions, or asks whether they are in, as a produce of this version does; raises what it is told.
+
+        Returns the number of the transaction: all before it have ended, and have their markers.
+        """
         parts = Parts([TxnPartition(partition.topic.id, partition.number) for partition in partitions])
         only_check = version < IMPLICIT_SINCE
-        if patiently:
-            error = await self.add_patiently(who, parts, only_check=only_check)
-        else:
-            error = (await self.add(who, parts, only_check=only_check)).error
+        add = self.add_patiently if patiently else self.add
+        error, number = await add(who, parts, only_check=only_check)
         if error:
             raise KafkaError(_produce_error(error, version), f"Transaction of '{who.transactional_id}': {error.name}.")
+        return number
 
 
 IMPLICIT_SINCE = 12

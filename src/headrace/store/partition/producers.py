@@ -154,6 +154,11 @@ class Producers:
         known = self.by_id.get(header.producer_id)
         return header.producer_id in self.open and known is not None and known.epoch == header.producer_epoch
 
+    def has_left_over(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of an earlier epoch is open."""
+        known = self.by_id.get(producer_id)
+        return producer_id in self.open and known is not None and known.epoch < epoch
+
     def check(self, header: BatchHeader, coming: dict[int, Coming]) -> None:
         """Raises what Kafka answers to a batch that does not follow its producer's last one."""
         before = coming.get(header.producer_id)
