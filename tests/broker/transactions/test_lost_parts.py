@@ -143,7 +143,7 @@ async def test_a_batch_on_its_way_is_verified_again_if_the_store_forgot_that_its
     assert await mover.init() == 0
     past, transmit = Past(redis, ID), LogWriter._transmit
 
-    def lose(self: LogWriter, flight: Any) -> Any:
+    def lose(self: LogWriter, flight: Any, then: Any) -> None:
         monkeypatch.setattr(LogWriter, "_transmit", transmit)
         past.comes_back()
         raise StoreAway("the store was killed")
