@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.store.cluster.catalogue import Placing
 from headrace.store.log.compacting.cleaner import Passed
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition.appending import Appended
@@ -64,8 +65,9 @@ def put(partition: LogPartition, *pairs: Pair, **options: object) -> asyncio.Fut
 
 
 async def compacted_topic(store: Store, **configs: str) -> LogPartition:
-    """Partition 0 of a compacted topic."""
-    topic = await store.default.catalogue.create("orders", 1, {"cleanup.policy": "compact", **configs})
+    """Partition 0 of a compacted topic, which the first node leads whoever joins later."""
+    placing = Placing(1, {0: [0]})
+    topic = await store.default.catalogue.create("orders", 1, {"cleanup.policy": "compact", **configs}, placing)
     return await log_partition(store, topic)
 
 
