@@ -23,11 +23,10 @@ def rows_of(table: Path) -> list[Row]:
     files = live_files(table)
     if not files:
         return []
-    found = duckdb.execute(
+    return ask(
         'SELECT "partition", "offset", "value" FROM read_parquet($files) ORDER BY "partition", "offset"',
-        {"files": [str(table / file) for file in files]},
+        files=[str(table / file) for file in files],
     )
-    return [(partition, offset, value) for partition, offset, value in found.fetchall()]
 
 
 def count_rows(table: Path) -> int:
@@ -35,9 +34,8 @@ def count_rows(table: Path) -> int:
     files = [str(table / file) for file in live_files(table)] if (table / "_delta_log").exists() else []
     if not files:
         return 0
-    found = duckdb.execute("SELECT count(*) FROM read_parquet($files)", {"files": files}).fetchone()
-    assert found is not None
-    return int(found[0])
+    ((count,),) = ask("SELECT count(*) FROM read_parquet($files)", files=files)
+    return int(count)
 
 
 def live_files(table: Path) -> list[str]:
@@ -55,6 +53,14 @@ def live_files(table: Path) -> list[str]:
     return sorted(live)
 
 
+def ask(question: str, **values: object) -> list[Any]:
+    """All rows of DuckDB's answer, over a connection of its own: on the shared one, an answer that is not read to its
+    end refuses the next question, whoever asks it.
+    """
+    with duckdb.connect() as connection:
+        return connection.execute(question, values).fetchall()
+
+
 def _replay(action: dict[str, Any], live: set[str]) -> None:
     if "add" in action:
         live.add(unquote(action["add"]["path"]))
@@ -65,5 +71,5 @@ def _replay(action: dict[str, Any], live: set[str]) -> None:
 
 def _files_in_checkpoint(log: Path, version: int) -> set[str]:
     parts = [str(part) for part in log.glob(f"{version:020}.checkpoint*.parquet")]
-    found = duckdb.execute('SELECT "add".path FROM read_parquet($parts) WHERE "add".path IS NOT NULL', {"parts": parts})
-    return {unquote(path) for (path,) in found.fetchall()}
+    found = ask('SELECT "add".path FROM read_parquet($parts) WHERE "add".path IS NOT NULL', parts=parts)
+    return {unquote(path) for (path,) in found}

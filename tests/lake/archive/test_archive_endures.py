@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import duckdb
 import polars as pl
 import pytest
 
@@ -32,7 +31,7 @@ from tests.cli.conftest import environment
 from tests.conftest import StartBroker
 from tests.lake.archiving import table_of
 from tests.lake.conftest import Topic
-from tests.lake.other_reader import count_rows
+from tests.lake.other_reader import ask, count_rows
 from tests.lake.spark_processes import jvm_of, workers_of
 from tests.lake.steady_load import TIMEOUT_S, SteadyLoad, await_rows, check_exactly_once
 
@@ -151,7 +150,7 @@ class Enduring:
             check_with_polars(table_of(self.lake, load.topic), load)
         check_typed(table_of(self.lake, self.names[0]), self.loads[0])
         for file in self.lake.glob("*/p*/*.parquet"):
-            duckdb.execute("SELECT count(*) FROM read_parquet($1)", [str(file)]).fetchall()
+            ask("SELECT count(*) FROM read_parquet($file)", file=str(file))
         assert [*self.lake.parent.glob("headrace-spark-*")] == [], "Spark's own files"
         told = self.log.splitlines()
         assert [line for line in told if not STORY.fullmatch(line)] == []

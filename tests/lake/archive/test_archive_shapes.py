@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
-import duckdb
 import polars as pl
 import pytest
 
@@ -28,7 +27,7 @@ from headrace.lake.storage.place import place_of
 from tests.broker_process import BrokerProcess
 from tests.lake.archiving import table_of
 from tests.lake.conftest import Topic
-from tests.lake.other_reader import live_files
+from tests.lake.other_reader import ask, live_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,7 +148,7 @@ def test_whatever_shape_records_have_other_readers_find_each_of_them(
         for name in names:
             table = table_of(tmp_path, name)
             files = [str(table / file) for file in live_files(table)]
-            rows = duckdb.execute(DIGESTS, {"files": files}).fetchall()
+            rows = ask(DIGESTS, files=files)
             assert len(rows) == count
             assert {(partition, offset): told for partition, offset, told in rows} == sent[name]
             counted = (
