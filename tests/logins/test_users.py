@@ -70,7 +70,7 @@ def test_the_command_creates_lists_changes_and_deletes(secured: SecuredBroker, t
     file = tmp_path / "password"
     file.write_text("first secret\n")
     assert "created carla" in run(secured, "users", "create", "carla", "--password-file", str(file))
-    assert "there is a user carla" in run(secured, "users", "create", "carla", "--password-file", str(file))
+    assert "user carla already exists" in run(secured, "users", "create", "carla", "--password-file", str(file))
     assert lets_in(secured, "carla", "first secret")
     assert lets_in(secured, "default/carla", "first secret")
     assert "carla" in run(secured, "users", "list")

@@ -1,7 +1,7 @@
-"""The command line. What runs first here is the check of Python itself.
+"""The command line. Importing it first checks the version of Python.
 
-Older ones cannot read what the commands import, nor may the packages that they need be there. So this file comes
-before all of that, and is written in a Python that they can read.
+An older Python cannot parse the commands' modules and may lack their packages. So this file runs before any of that,
+and uses only syntax that older versions understand.
 """
 
 import sys

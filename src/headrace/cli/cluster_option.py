@@ -1,6 +1,6 @@
-"""`--bootstrap`: how commands find a broker, and what they say when they do not.
+"""`--bootstrap`: how commands find a broker, and how they report errors from it.
 
-Whatever the client raises becomes one sentence here, so that no command has to think of it.
+Every exception of the client becomes one sentence here, so that commands need no error handling of their own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S = 10.0
 _OTHER_PROPERTIES = ("bootstrap.servers", "client.id")
-"""They are often in such files; here there are options for them."""
+"""Common in such files, but ignored: here they are options."""
 
 _SENTENCES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
@@ -43,7 +43,7 @@ _SENTENCES = {
 
 
 class Seconds(click.ParamType[float]):
-    """A time in seconds; a range of click's own would clutter every help text."""
+    """A time in seconds; click's own range type would clutter every help text."""
 
     name = "seconds"
 
@@ -79,13 +79,12 @@ client_config_option = click.option(
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar=CLIENT_CONFIG_VARIABLE,
-    help=f"File with properties for TLS and login, as Kafka's tools take it.  [{CLIENT_CONFIG_VARIABLE}]",
+    help=f"Properties file for TLS and login, as for Kafka's own tools.  [{CLIENT_CONFIG_VARIABLE}]",
 )
 
 
 def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--bootstrap`, `--client-config` and `--timeout`; it is called with `cluster`, and its errors are
-    sentences."""
+    """Adds `--bootstrap`, `--client-config` and `--timeout`; the command is called with `cluster`."""
 
     @bootstrap_option
     @client_config_option
@@ -100,7 +99,7 @@ def cluster_options(command: Callable[..., Result]) -> Callable[..., Result]:
 
 @contextlib.contextmanager
 def open_cluster(bootstrap: str, timeout_s: float, client_config: Path | None) -> Iterator[Cluster]:
-    """A cluster whose errors end the command with a sentence."""
+    """A cluster whose errors end the command with one sentence."""
     security = client_security(client_config)
     try:
         context = security.ssl_context()
@@ -115,7 +114,7 @@ def open_cluster(bootstrap: str, timeout_s: float, client_config: Path | None) -
 
 
 def client_security(client_config: Path | None) -> ClientSecurity:
-    """TLS and login, as the file has them; none of both without a file."""
+    """TLS and login from the file; without a file, neither."""
     try:
         return parse_security(read_client_config(client_config))
     except PropertyError as error:
@@ -123,7 +122,7 @@ def client_security(client_config: Path | None) -> ClientSecurity:
 
 
 def read_client_config(path: Path | None) -> dict[str, str]:
-    """The properties of a file; those about other things than security have no meaning here and are refused."""
+    """The file's properties; those that are not about security are refused."""
     if path is None:
         return {}
     try:
@@ -140,7 +139,7 @@ def read_client_config(path: Path | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def speaking_to(cluster: Cluster, bootstrap: str) -> Iterator[None]:
-    """What a cluster answers that ends the command is a sentence; the cluster is closed in the end."""
+    """Turns the cluster's errors into one sentence each, and closes it in the end."""
     with cluster:
         try:
             yield
@@ -149,7 +148,7 @@ def speaking_to(cluster: Cluster, bootstrap: str) -> Iterator[None]:
 
 
 def sentence(error: Exception, cluster: Cluster, bootstrap: str) -> str:
-    """What went wrong, for a person."""
+    """The error in plain words."""
     if isinstance(error, KafkaError):
         said = error.message or _SENTENCES.get(error.code)
         return f"{said.rstrip('.')} ({error.code.name})" if said else error.code.name

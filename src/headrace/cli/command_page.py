@@ -1,6 +1,6 @@
-"""docs/cli.md: what each command's own help says, behind recipes for what people want to do.
+"""Renders docs/cli.md: recipes, then the help of every command.
 
-Made from the commands, so that the page cannot disagree with them: `make docs`.
+Generated from the commands (`make docs`), so that the page cannot disagree with them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.cli.main import COMMANDS, load_command, main
 
 _WIDTH = 80
 _LONG = {"serve": "Every setting is an option of `serve`: [settings.md](settings.md) lists them."}
-"""Commands whose options are not repeated here, and where they are."""
+"""Commands whose options are listed elsewhere, and where."""
 
 _HEAD = """\
 # The command
@@ -23,8 +23,8 @@ _HEAD = """\
 `. .venv/bin/activate`, as in the examples on this page.
 
 Commands find the broker by `--bootstrap HOST:PORT` (several separated by commas), by the variable `HEADRACE_BOOTSTRAP`,
-or on 127.0.0.1:9092. They work with any Kafka broker; features that only Headrace has, such as a group's `cgp_...` id,
-are left out with others.
+or on 127.0.0.1:9092. They work with any Kafka broker; what only Headrace has, such as a group's `cgp_...` id, is
+left out with others.
 
 On a terminal they print tables that fit its width. In a pipe or a file the same columns are plain text, one row per
 line, and `consume` prints values only. `--json` is for scripts: one document, or one object per line from `produce` and
@@ -114,7 +114,7 @@ def render() -> str:
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
-    """Each command that does something, with the words that call it."""
+    """Each command that is not a group, with its full name."""
     for name in COMMANDS:
         yield from _below(name, load_command(name))
 

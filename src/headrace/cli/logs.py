@@ -1,7 +1,7 @@
 """Logs: lines for people on a terminal, JSON lines elsewhere; one event is one record, its exception included.
 
-On the standard library alone, because `serve` loads this before anything else. What a client sent (a topic, a
-client id) may be in a message: control characters are shown, not obeyed, so nobody can forge a line.
+Only the standard library is used, because `serve` loads this first. Messages may contain text from clients (a topic, a
+client id), so control characters are escaped: nobody can forge a line.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def set_up_logs(
     environ: Mapping[str, str] = os.environ,
     labels: Mapping[str, Any] | None = None,
 ) -> None:
-    """Send every logger's records of that level and above to the stream (stderr unless told otherwise)."""
+    """Sends every logger's records of that level and above to the stream (default: stderr)."""
     stream = stream or sys.stderr
     terminal = stream.isatty()
     formatter: logging.Formatter
@@ -57,12 +57,12 @@ def set_up_logs(
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.captureWarnings(True)
-    # Facts that no line of ours shows; looking them up would cost each record.
+    # Not shown in any line; collecting them would slow down each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def _labelled(labels: Mapping[str, Any]) -> Callable[[logging.LogRecord], bool]:
-    """Gives each record the labels as they are then, unless it says something else itself."""
+    """Adds the current labels to each record, unless it has its own values."""
 
     def label(record: logging.LogRecord) -> bool:
         for name, value in labels.items():
@@ -73,7 +73,7 @@ def _labelled(labels: Mapping[str, Any]) -> Callable[[logging.LogRecord], bool]:
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given as `extra`."""
+    """The fields passed as `extra`."""
     return {name: value for name, value in record.__dict__.items() if name not in _OWN}
 
 
@@ -135,7 +135,7 @@ class JsonLines(logging.Formatter):
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON can hold, whatever was logged."""
+    """Any logged value as something JSON can represent."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
 
 
 def _one_line(text: str) -> str:
-    """Text that stays on its line and that every terminal's encoding can take apart."""
+    """Text on one line, in characters that every terminal's encoding can represent."""
     return text.encode(errors="backslashreplace").decode().translate(_CONTROL)
 
 

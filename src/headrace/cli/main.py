@@ -1,4 +1,4 @@
-"""The `headrace` command. Each subcommand is a module of its own, imported when it is asked for."""
+"""The `headrace` command. Each subcommand is its own module, imported on demand."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COMMANDS = {
     "produce": "Send records to a topic.",
     "consume": "Read the records of a topic.",
     "groups": "List, describe, reset and delete consumer groups.",
-    "acls": "Add, list and remove ACLs; check what somebody may do.",
+    "acls": "Add, list and remove ACLs; check a user's access.",
     "orgs": "Create, list, describe, change and delete organisations.",
     "transactions": "List, describe and abort transactions.",
     "users": "Create, list and delete users, and change their passwords.",
     "console": "Show a Kafka cluster in the browser.",
     "lake": "Archive topics into Delta tables; show and verify them.",
-    "cluster": "Try Headrace on a Valkey cluster of its own.",
+    "cluster": "Try Headrace on a temporary Valkey cluster.",
     "config": "Show every setting and where its value comes from.",
     "doctor": "Check this machine, Redis and a running broker.",
 }
@@ -54,7 +54,7 @@ def load_command(name: str) -> click.Command:
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it runs, so that none pays for another's imports."""
+    """Imports a command when it runs, so that no command pays for another's imports."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -82,7 +82,7 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Whoever read our output has enough, as `head` does. Python would complain again when it flushes at exit.
+            # The reader of our output closed it, as `head` does. Python would complain again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
 

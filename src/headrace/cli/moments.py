@@ -1,6 +1,6 @@
-"""Moments as people write and read them: ISO 8601, milliseconds since 1970, or a time ago.
+"""Times as people write and read them: ISO 8601, milliseconds since 1970, or an age.
 
-All in UTC unless a zone is named, like Kafka's own tools, so that a command means the same on every machine.
+All in UTC unless a zone is given, as in Kafka's own tools, so that a command means the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_moment(text: str, now_ms: int | None = None) -> int | None:
-    """Milliseconds since 1970; None if the text names no moment. A bare number is not one: it may mean an offset."""
+    """Milliseconds since 1970; None if the text is not a time. A bare number is not one: it may mean an offset."""
     text = text.strip()
     if re.fullmatch(r"@[0-9]{1,15}", text):
         return int(text[1:])
@@ -34,7 +34,7 @@ def parse_moment(text: str, now_ms: int | None = None) -> int | None:
 
 
 def show_moment(time_ms: int) -> str:
-    """`2026-05-01T10:00:00.123Z`; a number that is no date stays a number."""
+    """`2026-05-01T10:00:00.123Z`; a number outside the range of dates stays a number."""
     try:
         moment = _EPOCH + time_ms * _MILLISECOND
     except OverflowError:

@@ -1,8 +1,8 @@
-"""What commands print: tables for people, JSON for scripts.
+"""Output of commands: tables for people, JSON for scripts.
 
-A terminal gets a table that rich fits to its width; a pipe or a file gets the same columns as plain text, never cut
-or folded, so that awk and grep see whole lines. What came from a client is shown, not obeyed: control characters in a
-name cannot move the cursor.
+On a terminal, rich fits tables to its width. A pipe or a file gets the same columns as plain text, never cut or
+wrapped, so that awk and grep see whole lines. Text from clients is escaped: control characters in a name cannot move
+the cursor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTROL_BUT_LAYOUT = {code: shown for code, shown in _CONTROL.items() if code n
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column's heading, whether it holds numbers, and whether it may be folded where room is short."""
+    """A column's heading, whether it holds numbers, and whether its cells may wrap."""
 
     name: str
     number: bool = False
@@ -29,7 +29,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def text(name: str) -> Column:
-    """A column that folds where room is short."""
+    """A column whose cells may wrap."""
     return Column(name)
 
 
@@ -39,7 +39,7 @@ def number(name: str) -> Column:
 
 
 def word(name: str) -> Column:
-    """A column whose cells stay whole: ids that people copy."""
+    """A column whose cells never wrap: ids that people copy."""
     return Column(name, folds=False)
 
 
@@ -49,7 +49,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """A table with a line of headings."""
+    """A table with headings."""
     shown = [[_cell(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, shown)
@@ -58,7 +58,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, Cell]]) -> None:
-    """A title and, below it, names with their values; those without a value are left out."""
+    """A title and, below it, names with their values; empty values are left out."""
     print(styled(one_line(title), bold=True))
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
@@ -67,19 +67,19 @@ def print_facts(title: str, facts: Sequence[tuple[str, Cell]]) -> None:
 
 
 def styled(words: str, *, bold: bool = False, dim: bool = False, colour: str | None = None) -> str:
-    """Words in a style on a terminal that shows styles, plain elsewhere."""
+    """Styled text on a terminal that supports it, plain text elsewhere."""
     import click
 
     return click.style(words, bold=bold or None, dim=dim or None, fg=colour) if _shows_styles() else words
 
 
 def one_line(words: str) -> str:
-    """Words that stay on their line, whatever a client put into them."""
+    """Text on one line, with control characters escaped."""
     return words.encode(errors="backslashreplace").decode().translate(_CONTROL)
 
 
 def harmless(words: str) -> str:
-    """Words whose lines and tabs are kept and whose other control characters are shown."""
+    """Text with newlines and tabs kept and other control characters escaped."""
     return words.encode(errors="backslashreplace").decode().translate(_CONTROL_BUT_LAYOUT)
 
 

@@ -1,4 +1,4 @@
-"""Sizes and times as people write them: `64MiB`, `10m`. Apart so that every place reads and shows them alike."""
+"""Sizes and times as people write them: `64MiB`, `10m`. One place, so that all commands read and show them alike."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)")
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of `1048576`, `64MiB`, `1.5GB` and the like; None if it is none of them."""
+    """Parses `1048576`, `64MiB`, `1.5GB` and the like to bytes; None if the text is not a size."""
     return _parse(text, _SIZES)
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds of `500`, `500ms`, `10m`, `7d` and the like; None if it is none of them."""
+    """Parses `500`, `500ms`, `10m`, `7d` and the like to milliseconds; None if the text is not a time."""
     return _parse(text, _TIMES)
 
 
@@ -61,7 +61,7 @@ def _parse(text: str, units: dict[str, int]) -> int | None:
 
 
 def _show(amount: int, units: tuple[tuple[str, int], ...]) -> str:
-    """In the largest unit that shows it exactly, so that the text can be used as a setting again."""
+    """In the largest unit that is exact, so that the text can be used as a setting again."""
     for name, unit in units:
         if amount >= unit and amount % unit == 0:
             return f"{amount // unit}{name}"

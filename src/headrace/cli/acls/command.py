@@ -1,4 +1,4 @@
-"""`headrace acls`: add, list and remove ACLs, and check what somebody may do."""
+"""`headrace acls`: add, list and remove ACLs, and check a user's access."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _OPERATIONS = [one.name.lower() for one in list(Operation)[2:]]
 
 @click.group()
 def acls() -> None:
-    """Add, list and remove ACLs; check what somebody may do."""
+    """Add, list and remove ACLs; check a user's access."""
 
 
 def _resource_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command the ways to name a resource; it is called with `resource`, its type and name, or None."""
+    """Adds the options that name a resource; the command is called with `resource`, its type and name, or None."""
 
     @click.option("--topic", metavar="NAME", help="A topic; * means all.")
     @click.option("--group", metavar="NAME", help="A consumer group; * means all.")
@@ -82,7 +82,7 @@ def add(
     host: str,
     deny: bool,
 ) -> None:
-    """Allow USER, or deny it, operations on a resource. USER may be a name or User:NAME; * is everybody.
+    """Allow or deny operations on a resource to USER: a name or User:NAME; * means everyone.
 
     \b
     Examples:
@@ -103,7 +103,9 @@ def add(
 @acls.command("list")
 @_resource_options
 @click.option("--user", metavar="NAME", help="Only rules of this user.")
-@click.option("--all-that-match", is_flag=True, help="With a resource: also the prefixes and * that it falls under.")
+@click.option(
+    "--all-that-match", is_flag=True, help="With a resource: also rules for * and for prefixes that match it."
+)
 @json_option
 @cluster_options
 def list_acls(
@@ -131,7 +133,7 @@ def list_acls(
 @_resource_options
 @click.option("--user", metavar="NAME", help="Only rules of this user.")
 @click.option("--operation", metavar="NAME", help="Only rules about this operation.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_options
 def remove(
     cluster: Cluster,
@@ -148,7 +150,7 @@ def remove(
       headrace acls remove --user eve --yes
     """
     if resource is None and user is None:
-        raise click.UsageError("say which: --user, or a resource")
+        raise click.UsageError("choose which: --user, or a resource")
     query = _query(resource, user, PatternType.ANY)
     if operation is not None:
         query = query._replace(operation=_operation(operation))
@@ -179,7 +181,7 @@ def check(
     host: str,
     as_json: bool,
 ) -> None:
-    """Say whether USER may do OPERATION on a resource, and which rule decides; the exit code is 1 if not.
+    """Show whether USER may do OPERATION on a resource, and which rule decides. The exit code is 1 if not.
 
     \b
     Examples:
@@ -200,7 +202,7 @@ def check(
 
 def _operation(name: str) -> Operation:
     if name.lower() not in _OPERATIONS:
-        raise click.UsageError(f"{name!r} is not an operation; there are {', '.join(_OPERATIONS)}")
+        raise click.UsageError(f"{name!r} is not an operation; use one of {', '.join(_OPERATIONS)}")
     return Operation[name.upper()]
 
 

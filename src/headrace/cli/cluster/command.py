@@ -1,6 +1,6 @@
-"""`headrace cluster try`: a Valkey cluster of the embedded server and nodes on it, to see how both behave.
+"""`headrace cluster try`: a temporary cluster of embedded Valkey servers with nodes on it, to try out.
 
-The servers live as long as the command. Nodes are those of `headrace serve --nodes`, told the cluster's URL.
+The servers live as long as the command. The nodes are those of `headrace serve --nodes`, with the cluster's URL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODES = 3
 
 @click.group()
 def cluster() -> None:
-    """Try Headrace on a Valkey cluster of its own.
+    """Try Headrace on a temporary Valkey cluster.
 
     \b
     Examples:
@@ -42,10 +42,10 @@ def cluster() -> None:
 @click.option("--replicas", type=click.IntRange(0, 3), default=1, show_default=True, help="Copies of each primary.")
 @setting_options(*_SETTINGS)
 def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
-    """Start a Valkey cluster on this machine and nodes on it, until SIGTERM.
+    """Run a Valkey cluster and nodes on it, on this machine, until SIGTERM.
 
-    All of it is temporary: servers and records are gone when the command ends. The URL that it prints works with
-    `headrace serve --redis`, too.
+    Everything is temporary: servers and records are gone when the command ends. The printed URL also works with
+    `headrace serve --redis`.
 
     \b
     Examples:
@@ -56,7 +56,9 @@ def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
     if "nodes" not in loaded.sources:
         settings = msgspec.structs.replace(settings, nodes=_NODES)
     set_up_logs(settings.log_level, settings.log_format)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while the servers start: they would outlive the command
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(0)
+    )  # even while the servers start, or they would outlive the command
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-cluster-") as folder:
             servers = TrialCluster(Path(folder), primaries=primaries, replicas=replicas, durability=settings.durability)

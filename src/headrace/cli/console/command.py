@@ -1,7 +1,7 @@
 """`headrace console`: the console of any Kafka cluster, in this process.
 
-Whoever shows it to other machines has to say how visitors are known and that nobody reads along: logins at the broker,
-and TLS here or in a proxy before it. Everything else is refused at start.
+To be reachable from other machines it needs logins at the broker, and TLS here or in a proxy in front of it. Anything
+less is refused at start.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DEFAULT_HTTP_PORT = 9080
 @click.option("--http-host", default="127.0.0.1", metavar="HOST", help="Address to listen on.  [default 127.0.0.1]")
 @click.option("--http-port", type=click.IntRange(0, 65535), default=DEFAULT_HTTP_PORT, metavar="PORT",
               help=f"Port to listen on; 0 picks a free one.  [default {DEFAULT_HTTP_PORT}]")  # fmt: skip
-@click.option("--tls-cert", default="", metavar="FILE", help="Certificate (PEM) to serve https with.")
-@click.option("--tls-key", default="", metavar="FILE", help="Its key; without one it is in the same file.")
-@click.option("--public-url", default="", metavar="URL", help="https://HOST of a proxy with TLS in front of it.")
+@click.option("--tls-cert", default="", metavar="FILE", help="Certificate (PEM) for https.")
+@click.option("--tls-key", default="", metavar="FILE", help="Its private key.  [default: in the same file]")
+@click.option("--public-url", default="", metavar="URL", help="https://HOST of a TLS proxy in front of the console.")
 @click.option("--read-only", is_flag=True, help="Change nothing.")
 def console(
     bootstrap: str,
@@ -46,8 +46,8 @@ def console(
 ) -> None:
     """Show a Kafka cluster in the browser.
 
-    Visitors log in with their own user where --client-config says SASL; a user and a password in that file are not
-    used. Without logins only this machine can reach it.
+    If --client-config uses SASL, visitors log in as their own user; a user and password in that file are ignored.
+    Without logins the console is reachable from this machine only.
 
     \b
     Examples:
@@ -87,7 +87,7 @@ def console(
 
 
 def _security(client_config: Path | None) -> ClientSecurity:
-    """As the file says, without its user: visitors have their own."""
+    """TLS and SASL from the file, without its user: visitors have their own."""
     properties = read_client_config(client_config)
     try:
         security = parse_security({"sasl.username": "", "sasl.password": "", **properties})

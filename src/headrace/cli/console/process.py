@@ -1,6 +1,6 @@
 """The console of a broker, as a process: `python -m headrace.cli.console.process FD`.
 
-The socket FD has its orders, one line of JSON, and is its lifeline: when it closes, the broker is gone.
+The socket FD delivers its orders, one line of JSON. When it closes, the broker is gone and the console stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.console.settings import ConsoleSettings
 
 
 class ConsoleOrders(msgspec.Struct, frozen=True):
-    """What the process is told: settings, the socket that it serves on, and how to log."""
+    """The console's settings, its listening socket, and how to log."""
 
     settings: ConsoleSettings
     descriptor: int
@@ -30,7 +30,7 @@ def main() -> None:
     with lifeline.makefile("rb") as lines:
         orders = msgspec.json.decode(lines.readline(), type=ConsoleOrders)
     set_up_logs(orders.log_level, orders.log_format, labels={"process": "console"})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which stops us
     listener = socket.socket(fileno=orders.descriptor)
     listener.set_inheritable(False)
     from headrace.console.server import serve  # its packages are an extra

@@ -1,4 +1,4 @@
-"""The doctor's look at a running broker: reachable where it says, its APIs, and, if asked, one record through it."""
+"""The doctor's checks of a running broker: advertised addresses, APIs and, with --probe, a record through it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _START = "start one with `make run`, or name another with --bootstrap"
 
 
 def check_broker(bootstrap: str, timeout_s: float, *, probe: bool, security: ClientSecurity) -> list[CheckResult]:
-    """All that a broker can be asked; the first failure ends it, since the rest would fail alike."""
+    """All checks of a broker, up to the first failure, since the rest would fail, too."""
     try:
         context = security.ssl_context()
     except PropertyError as error:
@@ -59,7 +59,7 @@ def _reachable(cluster: Cluster) -> CheckResult:
 
 
 def _is_headrace(cluster: Cluster) -> bool:
-    """Only headrace shows settings under its own name."""
+    """Only headrace has configs named after itself."""
     node_id = min(cluster.nodes, default=0)
     with contextlib.suppress(KafkaError, UnsupportedApi):
         return any(
@@ -69,7 +69,7 @@ def _is_headrace(cluster: Cluster) -> bool:
 
 
 def _addresses(cluster: Cluster) -> CheckResult:
-    """Clients go on to the addresses that the broker advertises: each must lead somewhere."""
+    """Clients connect to the advertised addresses: each must be reachable."""
     for node_id in sorted(cluster.nodes):
         cluster.node(node_id)
     names = ", ".join(f"{node.host}:{node.port}" for node in cluster.nodes.values())
@@ -89,12 +89,12 @@ def _acls(cluster: Cluster) -> CheckResult:
     try:
         number = len(AclAdmin(cluster).find(AclQuery()))
     except UnsupportedApi:
-        return ok("ACLs", "the broker has none to ask for")
+        return ok("ACLs", "the broker has no authorizer")
     except KafkaError as error:
         if error.code is ErrorCode.SECURITY_DISABLED:
-            return ok("ACLs", "not asked for: whoever gets in may do everything")
+            return ok("ACLs", "not enforced: every client may do everything")
         if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return ok("ACLs", "asked for; this login may not look at them")
+            return ok("ACLs", "enforced; this login may not list them")
         raise
     if not number:
         return warn("ACLs", "there are none: only super users may do anything", "add some with `headrace acls add`")
@@ -102,7 +102,7 @@ def _acls(cluster: Cluster) -> CheckResult:
 
 
 def _round_trip(cluster: Cluster) -> CheckResult:
-    """A record through a topic of our own, which is deleted again."""
+    """Sends a record through a temporary topic."""
     admin = Admin(cluster)
     topic, value = f"headrace-doctor-{token_hex(6)}", token_hex(16).encode()
     admin.create_topic(topic, 1)
@@ -118,4 +118,4 @@ def _round_trip(cluster: Cluster) -> CheckResult:
     if read != [value]:
         return fail("round trip", f"read {len(read)} records instead of the one sent", "check the broker's log")
     times = f"produced in {(produced - begin) * 1000:.1f} ms, read in {(consumed - produced) * 1000:.1f} ms"
-    return ok("round trip", f"{times}; topic {topic} deleted again")
+    return ok("round trip", f"{times}; topic {topic} deleted")

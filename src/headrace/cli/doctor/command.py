@@ -1,4 +1,4 @@
-"""`headrace doctor`: checks what a broker needs, and says what to do about what is missing."""
+"""`headrace doctor`: checks everything a broker needs, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _COLOURS = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "red"}
 def doctor(
     loaded: Loaded, bootstrap: str | None, client_config: Path | None, probe: bool, timeout_s: float, as_json: bool
 ) -> None:
-    """Check this machine, what is open to others, Redis and a running broker's health.
+    """Check this machine, its exposure to others, Redis, and the health of a running broker.
 
-    Each check prints ok, warn or fail, and what to do. The exit code is 1 if any fails.
+    Each check prints ok, warn or fail, and what to do. The exit code is 1 if any check fails.
 
     \b
     Examples:
@@ -108,7 +108,9 @@ def doctor(
     if bootstrap is not None:
         findings += check_broker(bootstrap, timeout_s, probe=probe, security=security)
     elif has_broker:
-        findings.append(warn("broker", f"not looked at: it wants {first.protocol}", "log in with --client-config FILE"))
+        findings.append(
+            warn("broker", f"not checked: it requires {first.protocol}", "log in with --client-config FILE")
+        )
     if settings.http_port:
         for port in _ports(settings.http_port, 1 if is_wanted(settings) else settings.nodes):
             findings.append(check_health(settings.http_host, port, timeout_s, has_broker=bootstrap is not None))
@@ -121,7 +123,7 @@ def doctor(
 
 
 def _ports(first: int, nodes: int) -> list[int]:
-    """Those of all nodes; where free ones are taken there is nothing to look at but that."""
+    """The ports of all nodes; ports picked at start need no check."""
     return [first + index for index in range(nodes)] if first else [first]
 
 
@@ -139,7 +141,7 @@ def _check_machine(settings: Settings) -> list[CheckResult]:
 
 
 def _show(findings: list[CheckResult]) -> None:
-    """Not a table: what was found may be long, and is easier to read below its name than in a column."""
+    """Prints the report. Not as a table, because findings may be too long for a column."""
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         level = styled(f"{finding.level:4}", colour=_COLOURS[finding.level], bold=finding.level is not Severity.OK)
@@ -157,7 +159,7 @@ def _show(findings: list[CheckResult]) -> None:
 
 
 def _wrapped(words: str, indent: str, hang: str = "") -> str:
-    """On as many lines as it takes; paths and URLs stay whole, to be copied."""
+    """Wrapped to the width; paths and URLs stay whole, to be copied."""
     return textwrap.fill(
         one_line(words),
         _columns(),
@@ -169,7 +171,7 @@ def _wrapped(words: str, indent: str, hang: str = "") -> str:
 
 
 def _columns() -> int:
-    """The terminal's width; the usual one where there is no terminal."""
+    """The terminal's width, or the default without a terminal."""
     try:
         return max(os.get_terminal_size().columns, 40)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a check of `headrace doctor` found: how bad it is, in words, and what to do about it."""
+"""The result of a check of `headrace doctor`: its severity, a description, and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Severity(StrEnum):
 
 
 class CheckResult(Struct, frozen=True):
-    """One line of the doctor's report. `advice` is what to do, where there is something to do."""
+    """One line of the doctor's report. `advice` says what to do, if anything."""
 
     check: str
     level: Severity

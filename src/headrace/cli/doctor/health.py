@@ -1,4 +1,4 @@
-"""The doctor's look at a node's health page."""
+"""The doctor's check of a node's health page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BODY_MAX_BYTES = 64 << 10
 
 
 def check_health(host: str, port: int, timeout_s: float, *, has_broker: bool) -> CheckResult:
-    """What `/health/ready` says; without a broker nobody has to answer."""
+    """The answer of `/health/ready`; without a broker, none is expected."""
     name = f"health on port {port}"
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     connection = HTTPConnection(host, port, timeout=timeout_s)
@@ -27,10 +27,10 @@ def check_health(host: str, port: int, timeout_s: float, *, has_broker: bool) ->
     except ConnectionRefusedError:
         if not has_broker:
             return ok(name, f"nothing listens on {show_address(host, port)}")
-        return fail(name, "a broker runs and does not answer there", f"start it with --http-port {port}")
+        return fail(name, "the running broker does not answer there", f"start it with --http-port {port}")
     except (OSError, HTTPException) as error:
         return fail(name, f"no answer on {show_address(host, port)}: {error}", "check the broker's log")
     except (ValueError, LookupError, TypeError, AttributeError):
-        return fail(name, "what answers there is no node of headrace", "choose another port with --http-port")
+        return fail(name, "something other than a headrace node answers there", "choose another port with --http-port")
     finally:
         connection.close()

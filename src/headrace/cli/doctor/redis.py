@@ -1,6 +1,6 @@
-"""The doctor's look at a Redis of one's own: reachable, new enough, keeps what it is given, lets us do our work.
+"""The doctor's checks of your own Redis: reachable, recent, durable, and with the permissions we need.
 
-The permissions are tried, not read: rules for users are not to be seen by the users whom they bind.
+Permissions are tried, not read, because users cannot see their own ACL rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PINGS = 20
 
 
 def check_redis(url: str, key_prefix: str) -> list[CheckResult]:
-    """All that a Redis URL can be asked."""
+    """All checks of a Redis URL."""
     try:
         address = parse_address(url)
     except ValueError as error:
@@ -39,7 +39,7 @@ def check_redis(url: str, key_prefix: str) -> list[CheckResult]:
 
 
 async def _check_each(address: Address, key_prefix: str) -> list[CheckResult]:
-    """Every server that has slots, or the one that the sentinels name."""
+    """Every server with slots, or the one that the sentinels name."""
     topology = open_topology(address, StoreOptions(allow_eviction=True))
     try:
         await topology.start()
@@ -60,7 +60,7 @@ async def _check_each(address: Address, key_prefix: str) -> list[CheckResult]:
 
 
 async def _permissions_of_cluster(address: Address, key_prefix: str) -> CheckResult:
-    """Keys of our own are in one slot: one server speaks for all, since their users are the same."""
+    """Checks one server for all, since they have the same users; our test keys are in one slot."""
     topology = open_topology(address, StoreOptions(allow_eviction=True))
     try:
         await topology.start()
@@ -73,11 +73,11 @@ async def _permissions_of_cluster(address: Address, key_prefix: str) -> CheckRes
 
 
 def check_embedded(data_dir: Path) -> list[CheckResult]:
-    """What somebody may have set on the server of a running broker; nothing if there is none that answers."""
+    """Checks the settings of a running broker's embedded server; nothing if none answers."""
     try:
         record = read_record(data_dir)
     except OSError:
-        return []  # the check of the directory says why
+        return []  # the directory check says why
     if record is None:
         return []
     return asyncio.run(_check_embedded(RedisLink(parse_address(f"unix://{record.socket}"), "doctor")))

@@ -1,4 +1,4 @@
-"""The doctor's look at what is open: listeners that others can read along on, files and sockets that they can open."""
+"""The doctor's checks of exposure: listeners without encryption, files and sockets that others can open."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SOON = timedelta(days=14)
 
 
 def check_security(loaded: Loaded, client_config: Path | None) -> list[CheckResult]:
-    """All that can be seen from the settings and the files that they name."""
+    """All checks of the settings and the files they name."""
     settings = loaded.settings
     listeners = listeners_of(settings)
     if trouble := check_listeners(settings):
-        return [fail("listeners", trouble, "`headrace serve` would say the same")]
+        return [fail("listeners", trouble, "`headrace serve` would refuse it")]
     findings = [_check_listener(listener) for listener in listeners]
     if any(not listener.is_loopback or listener.authenticates for listener in listeners):
         findings.append(_check_rights(settings, listeners))
@@ -51,22 +51,22 @@ def _check_listener(listener: Listener) -> CheckResult:
     name = f"listener {listener.name}"
     found = f"{listener.protocol} on {show_address(listener.host, listener.port)}"
     if not listener.is_tls and not listener.is_loopback:
-        return warn(name, f"{found}: others on the network can read along", "use SASL_SSL, see docs/security.md")
+        return warn(name, f"{found}: others on the network can read the traffic", "use SASL_SSL, see docs/security.md")
     if listener.is_sasl and not listener.is_tls and PLAIN in listener.offered(has_keys=False):
-        return warn(name, f"{found} takes passwords without TLS (PLAIN)", "leave PLAIN out of its mechanisms")
+        return warn(name, f"{found} accepts passwords without TLS (PLAIN)", "remove PLAIN from its mechanisms")
     if not listener.is_loopback and not listener.authenticates:
-        return warn(name, f"{found} asks nobody who they are", "use SASL_SSL, or client-auth=required")
+        return warn(name, f"{found} does not authenticate clients", "use SASL_SSL, or client-auth=required")
     return ok(name, found)
 
 
 def _check_rights(settings: Settings, listeners: Sequence[Listener]) -> CheckResult:
     is_on = settings.authorizer == "on" or any(listener.authenticates for listener in listeners)
     if settings.authorizer == "off" or not is_on:
-        return warn("rights", "no ACLs are asked for: whoever gets in may do everything", "say --authorizer on")
+        return warn("rights", "ACLs are not enforced: every client may do everything", "use --authorizer on")
     if settings.allow_everyone_if_no_acl_found:
-        advice = "leave out --allow-everyone-if-no-acl-found"
-        return warn("rights", "what no ACL is about is everybody's", advice)
-    return ok("rights", "nobody may do what no ACL allows")
+        advice = "remove --allow-everyone-if-no-acl-found"
+        return warn("rights", "resources without an ACL are open to everyone", advice)
+    return ok("rights", "everything needs an ACL")
 
 
 def _config_with_secrets(loaded: Loaded) -> str:
@@ -96,18 +96,18 @@ def _check_certificate(settings: Settings) -> CheckResult:
 
 
 def _check_file(name: str, path: Path) -> CheckResult:
-    """A secret that others can read."""
+    """Whether others can read a secret."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         return fail(name, f"{path} cannot be read: {error.strerror}", "correct its path")
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         return warn(name, f"{path} can be read or changed by others", f"chmod 600 {path}")
-    return ok(name, f"{path} is readable by its owner alone")
+    return ok(name, f"{path} is accessible to its owner only")
 
 
 def _check_socket(data_dir: Path) -> list[CheckResult]:
-    """Whoever opens the embedded server's socket reads and changes everything."""
+    """Whether others can open the embedded server's socket, and with it read and change everything."""
     try:
         record = read_record(data_dir)
     except (CannotStart, OSError):
@@ -117,4 +117,4 @@ def _check_socket(data_dir: Path) -> list[CheckResult]:
     folder = Path(record.socket).parent
     if not is_private(folder):
         return [warn("store's socket", f"others can enter {folder}", f"chmod 700 {folder}")]
-    return [ok("store's socket", f"{folder} is for its owner alone")]
+    return [ok("store's socket", f"{folder} is accessible to its owner only")]

@@ -119,9 +119,9 @@ def _show_positions(view: GroupView) -> None:
 
 
 class TopicLag(Struct, frozen=True):
-    """How far a group is behind in a topic; `unknown` counts the partitions that are gone.
+    """A group's lag in a topic; `unknown` counts deleted partitions.
 
-    `records` is the lag as a number of records, which differs in topics of format `stream`.
+    `records` is the lag in records, which differs from the lag in offsets for topics of format `stream`.
     """
 
     group: str
@@ -137,10 +137,10 @@ class TopicLag(Struct, frozen=True):
 @json_option
 @cluster_options
 def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
-    """Show the lag of groups per topic; of all groups if none is named.
+    """Show the lag per group and topic; of all groups if none is named.
 
-    In topics of format stream, offsets are times and LAG is their difference; RECORDS has the number of records, or -
-    where counting would take too long.
+    In topics of format stream, offsets are times and LAG is their difference; RECORDS is the number of records, or -
+    if counting would take too long.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""Files of offsets for `groups reset`: CSV lines as kafka-consumer-groups exports them, or JSON as our plans are.
+"""Offset files for `groups reset`: CSV as exported by kafka-consumer-groups, or JSON as in our own plans.
 
-Every mistake names its line or entry: such a file is often made by hand or by a script.
+Errors name the line or entry, because such files are often written by hand or by a script.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Plan(msgspec.Struct):
 
 
 def read_offsets(file: Path) -> dict[TopicPartition, int]:
-    """The offsets that a file names; a sentence ends the command if it cannot be read."""
+    """The offsets in a file; a bad file ends the command with one sentence."""
     try:
         content = file.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""`headrace groups reset`: a plan first, then, if asked, the commit of it.
+"""`headrace groups reset`: prints a plan and, with --execute, commits it.
 
-A group with members is refused, in the dry run too: its consumers would go on from where they are and commit over
-whatever was set. New offsets never lie outside of what a partition holds.
+Groups with members are refused, even in a dry run: the consumers would continue at their own positions and overwrite
+the new offsets. New offsets are always within the partition's range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INACTIVE = ("Empty", "Dead")
 
 
 class NewOffset(Struct, frozen=True):
-    """One line of the plan; `before` is None where nothing was committed."""
+    """One line of the plan; `before` is None if nothing was committed."""
 
     topic: str
     partition: int
@@ -47,9 +47,9 @@ class ResetPlan(Struct, frozen=True):
     "--topic", "topics", multiple=True, metavar="TOPIC[:PARTITIONS]",
     help="A topic, or some partitions of it: orders:0,2. May be repeated.",
 )  # fmt: skip
-@click.option("--all-topics", is_flag=True, help="All topics with committed offsets of the group.")
+@click.option("--all-topics", is_flag=True, help="All topics with offsets committed by the group.")
 @click.option("--to", "where", metavar="WHERE", callback=read_where, help=HELP)
-@click.option("--shift", type=int, metavar="N", help="Forward by N records, or back if N is negative.")
+@click.option("--shift", type=int, metavar="N", help="Move forward by N records, or back if N is negative.")
 @click.option(
     "--from-file", "file", type=click.Path(path_type=Path, dir_okay=False),
     help="Offsets from a file: CSV lines topic,partition,offset, or output of --json.",
@@ -102,7 +102,7 @@ def _refuse_active(cluster: Cluster, group: str) -> None:
         info = Groups(cluster).describe_group(group)
     except KafkaError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return  # offsets may be laid out for a group that is yet to come
+            return  # offsets may be set for a group that does not exist yet
         raise
     if info.state not in _INACTIVE:
         raise click.ClickException(
@@ -145,7 +145,7 @@ def _moved(
 
 
 def _within(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, str]]:
-    """The offsets, moved to where the partition starts or ends if they lie outside, with a note that says so."""
+    """The offsets, clamped to the partition's start and end, with a note if they were moved."""
     start, end = earliest(Admin(cluster), wanted), latest(Admin(cluster), wanted)
     held = {p: min(max(at, start[p]), end[p]) for p, at in wanted.items()}
     return {p: (held[p], _note(at, held[p])) for p, at in wanted.items()}

@@ -1,7 +1,6 @@
-"""A group as people look at it: who is in it, what each member reads, and how far behind it is.
+"""A group as commands show it: members, their assignments, and lag.
 
-Apart from the command because it is put together from several answers of the cluster, and tables and JSON show the
-same.
+Separate from the commands because it is assembled from several responses, and tables and JSON share it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
     "headrace.group.locator",
     "headrace.group.generation",
 )
-"""Read-only configs of a group: what Kafka's own answers have no field for."""
+"""Read-only configs of a group, for values that Kafka's responses have no field for."""
 _IDENTITY = ("headrace.group.id", "headrace.group.locator", "headrace.group.generation")
-"""Asked for by name, it is one config per topic of format `stream`."""
+"""Prefix of a config per topic of format `stream`, returned only when requested by name."""
 CONSUMER = "consumer"
 
 
@@ -40,7 +39,7 @@ class MemberView(Struct, frozen=True):
 
 
 class PositionView(Struct, frozen=True):
-    """How far a group is in a partition; None where it committed nothing, or where the partition is gone."""
+    """A group's position in a partition; None without a commit, or if the partition is gone."""
 
     topic: str
     partition: int
@@ -48,7 +47,7 @@ class PositionView(Struct, frozen=True):
     end: int | None
     lag: int | None
     records: int | None
-    """How many records that is: the lag itself, but in topics of format `stream`; None where it is not known."""
+    """The lag in records: equal to `lag` except in topics of format `stream`; None if unknown."""
     metadata: str
     member: int | None
 
@@ -66,18 +65,18 @@ class GroupView(Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Over all partitions; None where nothing was committed."""
+        """Over all partitions; None if nothing was committed."""
         known = [p.lag for p in self.positions if p.lag is not None]
         return sum(known) if known else None
 
     @property
     def records(self) -> int | None:
-        """The same in records; None where that is not known of all."""
+        """The same in records; None if it is unknown for any partition."""
         return None if self.lag is None else sum_records(self.positions)
 
 
 def view_group(cluster: Cluster, group: str) -> GroupView:
-    """A group, its members and its positions."""
+    """A group with its members and positions."""
     info = describe_existing(Groups(cluster), group)
     members = [_member(number, m, info) for number, m in enumerate(_sorted(info.members), 1)]
     owners = {
@@ -101,7 +100,7 @@ def view_group(cluster: Cluster, group: str) -> GroupView:
 
 
 def describe_existing(groups: Groups, group: str) -> GroupInfo:
-    """A group; older versions of the API call one that does not exist Dead, newer ones answer an error."""
+    """A group. For a missing one, older API versions answer the state Dead, newer ones an error."""
     info = groups.describe_group(group)
     if info.state == "Dead":
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
@@ -111,7 +110,7 @@ def describe_existing(groups: Groups, group: str) -> GroupInfo:
 def view_positions(
     cluster: Cluster, group: str, owners: Mapping[TopicPartition, int] | None = None
 ) -> list[PositionView]:
-    """What a group committed, and what its members have without a commit yet."""
+    """All committed partitions, and assigned ones without a commit."""
     owners = owners or {}
     committed = Groups(cluster).offsets(group)
     partitions = sorted(committed.keys() | owners.keys())
@@ -137,7 +136,7 @@ def view_positions(
 
 
 def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those of the partitions that are there: offsets outlive a topic that was deleted."""
+    """Only existing partitions: committed offsets outlive a deleted topic."""
     names = sorted({topic for topic, _ in partitions})
     topics = cluster.retrying(lambda: cluster.refresh(names)) if names else []
     there = {(t.name, p.partition_index) for t in topics if not t.error_code for p in t.partitions}
@@ -169,7 +168,7 @@ def _member(number: int, member: GroupMember, info: GroupInfo) -> MemberView:
 
 
 def sum_records(positions: Collection[PositionView]) -> int | None:
-    """Over the partitions whose lag is known; None if the records of one of them are not."""
+    """Over partitions with a known lag; None if the records of any of them are unknown."""
     known = [p.records for p in positions if p.lag is not None]
     return None if None in known else sum(records or 0 for records in known)
 
@@ -185,5 +184,5 @@ def _identity(cluster: Cluster, group: str) -> dict[str, str | None]:
     try:
         entries = Admin(cluster).describe_configs(group, GROUP, _IDENTITY)
     except (UnsupportedApi, KafkaError, BrokerUnreachable):
-        return {}  # other brokers have no such identity
+        return {}  # other brokers have no such id
     return {entry.name: entry.value for entry in entries}

@@ -1,6 +1,6 @@
-"""How commands of the lake reach a broker: like all others, or with Kafka's own settings for TLS and SASL.
+"""How lake commands connect to a broker: like all other commands, or with Kafka's own settings for TLS and SASL.
 
-The settings have the names that Spark's users know as `kafka.*`, and go to Spark's tasks with the rest.
+The settings have the names that Spark users know as `kafka.*`, and are passed on to Spark's tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 def connecting_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command the options that lead to a cluster, and `--kafka`; it gets `connecting` and `cluster`."""
+    """Adds the connection options and `--kafka`; the command is called with `connecting` and `cluster`."""
 
     @bootstrap_option
     @client_config_option
@@ -61,7 +61,7 @@ def connecting_options(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def kafka_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """The same for a command that needs `cluster` alone."""
+    """The same for a command that needs only `cluster`."""
 
     @connecting_options
     @functools.wraps(command)

@@ -1,4 +1,4 @@
-"""`headrace lake`: topics as Delta tables. Archive them, see how far they are, prove that nothing is missing."""
+"""`headrace lake`: topics as Delta tables: archive them, show their progress, verify that nothing is missing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def archive(
 
 @contextlib.contextmanager
 def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: the round under way is finished, then the command ends."""
+    """An event set by Ctrl-C and SIGTERM: the current round is finished, then the command ends."""
     stop = threading.Event()
     before = [(number, signal.signal(number, lambda *_: stop.set())) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
@@ -153,7 +153,7 @@ def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool
 
 
 def _cold(p: PartitionStatus) -> str | None:
-    """`0-99`, or `0-49,60-99` where files are gone."""
+    """`0-99`, or `0-49,60-99` if files are missing."""
     if p.cold_start is None or p.cold_end is None:
         return None
     inside = [(start, end) for start, end in p.lost if p.cold_start < start and end < p.cold_end]

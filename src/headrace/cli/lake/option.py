@@ -1,4 +1,4 @@
-"""What every command of `headrace lake` takes, and what it says when a table or Spark is not there."""
+"""Options that all commands of `headrace lake` share, and their messages when a table or Spark is missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MISSING_EXTRA = "the lake needs packages that are not installed: pip install 'he
 
 
 def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--lake`, `--storage` and `--org`, as `root`; what the lake refuses becomes a sentence."""
+    """Adds `--lake`, `--storage` and `--org`, passed as `root`; the lake's errors become one sentence each."""
 
     @click.option(
         "--lake", "place", metavar="PLACE", required=True, callback=_read_place,
@@ -32,7 +32,7 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
     )
     @click.option(
         "--org", "organisation", metavar="NAME", callback=_read_organisation,
-        help="The organisation that the tables belong to.  [default: that of the login]",
+        help="Organisation that owns the tables.  [default: that of the login]",
     )  # fmt: skip
     @functools.wraps(command)
     def with_place(
@@ -59,7 +59,7 @@ def _read_organisation(_context: click.Context, _parameter: click.Parameter, giv
 
 
 def storage_options(given: Sequence[str], flag: str = "--storage") -> dict[str, str]:
-    """`KEY=VALUE`s as options of an object store; a key may have the prefix `storage.`."""
+    """Parses `KEY=VALUE` object store options; a key may have the prefix `storage.`."""
     pairs = [pair.partition("=") for pair in given]
     for name, equals, _ in pairs:
         if not (name.removeprefix("storage.") and equals):
@@ -68,21 +68,21 @@ def storage_options(given: Sequence[str], flag: str = "--storage") -> dict[str, 
 
 
 def lake_option(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command `--lake`, and `--topics`; what the lake refuses becomes a sentence."""
+    """Adds `--topics` as well."""
 
     topics = click.option("--topics", metavar="A,B", callback=_read_topics, help="Only these topics.")
     return place_option(topics(command))
 
 
 def _read_place(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
-    # An empty one would be the folder one is in.
+    # An empty path would mean the current folder.
     if not given.strip():
         raise click.BadParameter("it names no place")
     return given
 
 
 def _read_topics(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[str, ...]:
-    """None if the option is not there. A script's empty variable is no wish for all of them."""
+    """None if the option is missing. An empty value, as from a script's unset variable, does not mean all topics."""
     if given is None:
         return ()
     if not (names := tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))):
@@ -91,7 +91,7 @@ def _read_topics(_context: click.Context, _parameter: click.Parameter, given: st
 
 
 class LeftOut:
-    """Tables that a command had to leave out: it does the rest first, then says which and why, and ends with 1."""
+    """Tables a command could not process: it does the others first, then reports these and exits with 1."""
 
     def __init__(self) -> None:
         self._sentences: list[str] = []
@@ -100,13 +100,13 @@ class LeftOut:
         from headrace.lake.storage.place import reason
         from headrace.lake.table.snapshot import TableRefused
 
-        # What is refused says itself where it lies.
+        # The message already names the table.
         where = "" if isinstance(error, TableRefused) else f"{name}: "
         self._sentences.append(where + reason(error).rstrip("."))
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """What is wrong with one table inside is that one's alone."""
+        """An error inside concerns one table only; the command continues with the others."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -123,7 +123,7 @@ class LeftOut:
 
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
-    """What goes wrong with tables or Spark, said in one sentence."""
+    """Turns errors of tables and Spark into one sentence."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -143,7 +143,7 @@ def sentences() -> Iterator[None]:
         from headrace.lake.session import NoJava
         from headrace.lake.storage.place import reason
 
-        # ValueError: a table or a place that is refused. OSError: a file that is not where it must be, or a store away.
+        # ValueError: a table or location is refused. OSError: a file is missing, or the object store is unavailable.
         if not isinstance(error, NoJava | ValueError | OSError | DeltaError) or isinstance(error, ConnectionError):
             raise
         raise click.ClickException(reason(error).rstrip(".")) from None

@@ -1,6 +1,6 @@
-"""Whose tables a command of the lake means: those of the organisation that it logs in to.
+"""The organisation whose tables a lake command uses: the one it logs in to.
 
-Apart from the options because the broker reads some of those, and needs no client.
+Separate from the options because the broker uses some of those, and needs no client.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from headrace.security.names import parse_login_name
 
 
 def login_organisation(client_config: object, settings: object) -> str:
-    """The organisation that a login name begins with. One by certificate or token does not say it: `--org` does."""
+    """The organisation in front of the login name. With a certificate or a token there is none: use `--org`."""
     properties = read_client_config(client_config) if isinstance(client_config, Path) else {}
     for setting in settings if isinstance(settings, tuple) else ():
         name, _, value = str(setting).partition("=")
         properties[name.removeprefix("kafka.")] = value
-    with contextlib.suppress(PropertyError):  # said when the cluster is asked
+    with contextlib.suppress(PropertyError):  # reported when the cluster is contacted
         sasl = parse_security(properties).sasl
         login = parse_login_name(sasl.username) if sasl is not None else None
         if login is not None:

@@ -1,6 +1,6 @@
-"""What long lake commands show while they run: on a terminal a line that is kept up to date, elsewhere lines.
+"""Progress of long lake commands: on a terminal one line that is updated, elsewhere a log.
 
-All of it goes to stderr, so that a command's result can be piped.
+It goes to stderr, so that a command's result can be piped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_MOST_EVERY_S = 0.2
 
 
 class _Line:
-    """A line that is written over on a terminal; elsewhere only what is said for good is printed."""
+    """A status line that is overwritten on a terminal; elsewhere only permanent messages are printed."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -35,12 +35,12 @@ class _Line:
         self._clear()
 
     def say(self, sentence: str) -> None:
-        """A sentence that stays."""
+        """Prints a permanent message."""
         self._clear()
         print(one_line(sentence), file=sys.stderr, flush=True)
 
     def show(self, words: str) -> None:
-        """What holds now."""
+        """Updates the status line."""
         if self._is_terminal:
             print(f"\r\x1b[K{one_line(words)}", end="", file=sys.stderr, flush=True)
             self._shown = True
@@ -52,7 +52,7 @@ class _Line:
 
 
 class ArchiveProgress(_Line):
-    """Rows, rate, lag and time left of an archive."""
+    """Rows, rate, lag and remaining time of an archive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,12 +93,12 @@ def _told(done: Round) -> str:
 
 
 def _stopped(done: Round) -> str:
-    """Why is said once; that it still holds, in each line."""
+    """The reason is logged once; the number of stopped partitions in each line."""
     return f", {count_of(done.stopped, 'partition')} stopped" if done.stopped else ""
 
 
 class VerifyProgress(_Line):
-    """How much has been looked at."""
+    """How much has been verified."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class VerifyProgress(_Line):
 
 
 class ReplayProgress(_Line):
-    """What a replay looks at or sends, and how long it takes."""
+    """Progress of a replay: records read or sent, and remaining time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class ReplayProgress(_Line):
         self._began = self._last = 0.0
 
     def step(self, phase: Phase, done: int, total: int) -> None:
-        """So much of a phase is done."""
+        """Reports how much of a phase is done."""
         now = time.monotonic()
         if phase != self._phase:
             self._phase, self._began, self._last = phase, now, 0.0

@@ -1,4 +1,4 @@
-"""`headrace lake replay`: the rows of a table as records of a topic again. Needs neither Spark nor Java."""
+"""`headrace lake replay`: sends the rows of a table to a topic. Needs neither Spark nor Java."""
 
 from __future__ import annotations
 

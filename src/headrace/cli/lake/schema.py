@@ -1,4 +1,4 @@
-"""`headrace lake schema` and `headrace lake parse`: what records are, and their fields as columns of a typed table."""
+"""`headrace lake schema` and `headrace lake parse`: schemas of topics, and typed tables with a column per field."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def schema() -> None:
-    """Give topics a schema: their records become rows of typed tables."""
+    """Give topics a schema, to get their records in typed tables."""
 
 
 _FILE = click.Path(path_type=Path)
@@ -35,7 +35,7 @@ def _content(file: Path) -> bytes:
 
 
 def _avro_file(given: str) -> tuple[str, bytes]:
-    """The id, if there is one, and the schema's text."""
+    """Splits the option into the optional id and the schema's text."""
     number, equals, name = given.partition("=")
     return (number, _content(Path(name))) if equals and number.isdecimal() else ("", _content(Path(given)))
 
@@ -67,7 +67,8 @@ def set_schema(
     """Set or replace a topic's schema.
 
     From then on the archive also parses the topic's records: fields become columns of the table TOPIC_.typed, and
-    records that do not parse go to TOPIC_.rejects with the reason. A schema by example grows with new fields.
+    records that do not parse go to TOPIC_.rejects with the reason. A schema inferred from examples grows with new
+    fields.
 
     \b
     Examples:

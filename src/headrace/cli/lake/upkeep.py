@@ -1,4 +1,4 @@
-"""`headrace lake compact`, `expire` and `vacuum`: what is done to tables on request. None of it needs Spark."""
+"""`headrace lake compact`, `expire` and `vacuum`: table maintenance on request. None of it needs Spark."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def expire(
 ) -> None:
     """Delete old rows from tables, in whole files.
 
-    A tiered topic (remote.storage.enable=true) loses the rows below its log start, which retention and DeleteRecords
-    move, and never more. Rows of other topics are deleted only with --before. The last file of a partition stays.
+    For a tiered topic (remote.storage.enable=true) only rows below its log start are deleted, which retention and
+    DeleteRecords advance. Rows of other topics are deleted only with --before. The last file of a partition stays.
 
     \b
     Examples:

@@ -20,7 +20,7 @@ LIMITS = ("topics", "partitions", "bytes_stored", "connections", "producer_byte_
 
 
 def read_limits(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
-    """`name=value` pairs; bytes may be written as `10GiB`, and `none` lifts a limit."""
+    """Parses `name=value` pairs; bytes may be written as `10GiB`, and `none` removes a limit."""
     limits = {}
     for pair in given:
         name, _, value = pair.partition("=")
@@ -38,7 +38,7 @@ limit_option = click.option(
     multiple=True,
     metavar="NAME=NUMBER",
     callback=read_limits,
-    help=f"A limit: {', '.join(LIMITS)}. May be repeated; none lifts it.",
+    help=f"A limit: {', '.join(LIMITS)}. May be repeated; NAME=none removes it.",
 )
 
 
@@ -50,7 +50,7 @@ def orgs() -> None:
 @orgs.command()
 @click.argument("name")
 @limit_option
-@click.option("--admin", metavar="USER", help="A super user for it, who then creates its other users.")
+@click.option("--admin", metavar="USER", help="Super user to create, who can then create other users.")
 @click.option(
     "--password-file",
     metavar="FILE",
@@ -114,7 +114,7 @@ def list_orgs(cluster: Cluster, as_json: bool) -> None:
 @json_option
 @cluster_options
 def describe(cluster: Cluster, name: str, as_json: bool) -> None:
-    """Show what an organisation has, and its limits.
+    """Show the usage and limits of an organisation.
 
     \b
     Example:
@@ -131,10 +131,10 @@ def describe(cluster: Cluster, name: str, as_json: bool) -> None:
 
 @orgs.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @cluster_options
 def delete(cluster: Cluster, name: str, yes: bool) -> None:
-    """Delete an organisation that has no topics and no groups, with its users, ACLs and quotas.
+    """Delete an organisation with its users, ACLs and quotas. It must have no topics and no groups.
 
     \b
     Example:

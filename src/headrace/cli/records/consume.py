@@ -79,7 +79,7 @@ def consume(
 
 @contextlib.contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end what stands inside, and that is no error."""
+    """Ctrl-C and SIGTERM end the block without an error."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -121,7 +121,7 @@ def _json_bytes(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def _show_full(topic: str, partition: int, record: Record) -> None:
-    """A line of what is known about the record, then its value as it is."""
+    """A line of metadata, then the value."""
     moment = show_moment(record.timestamp) if record.timestamp >= 0 else "no time"
     about = [f"{topic}-{partition} @{record.offset}", moment]
     about += [] if record.key is None else [f"key {_text(record.key, one_line)}"]

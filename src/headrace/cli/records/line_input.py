@@ -1,6 +1,6 @@
-"""Lines as they come: whoever types, or pipes in a log that grows, sees each line sent when it is written.
+"""Lines as they arrive, so that each line typed, or piped in from a growing log, is sent at once.
 
-Reading by lines through Python's own buffer could not tell "no more for now" from "no more at all".
+Python's buffered reading cannot tell "no more for now" from "no more at all".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 16
 
 
 def lines(descriptor: int) -> Iterator[bytes | None]:
-    """Each line without its end, and None whenever the next read would wait; a last line needs no end."""
+    """Yields each line without its newline, and None whenever the next read would block."""
     rest = b""
     while True:
         if not _has_more(descriptor):
@@ -29,6 +29,6 @@ def lines(descriptor: int) -> Iterator[bytes | None]:
 
 
 def _has_more(descriptor: int) -> bool:
-    """Whether a read returns at once; a file always does."""
+    """Whether a read returns at once; for a file it always does."""
     ready, _, _ = select.select([descriptor], [], [], 0)
     return bool(ready)

@@ -23,7 +23,7 @@ _ACKS = {"all": ALL, "1": LEADER, "0": NOBODY}
 
 
 class Input(msgspec.Struct, frozen=True):
-    """What the records are made of."""
+    """The sources of the records."""
 
     values: tuple[str, ...]
     file: Path | None
@@ -33,7 +33,7 @@ class Input(msgspec.Struct, frozen=True):
     key_separator: str | None
 
     def check(self) -> None:
-        """Ends the command if options contradict each other."""
+        """A usage error if options contradict each other."""
         for clashes, message in (
             (self.values and self.file, "give values or --file, not both"),
             (self.values and self.is_whole, "--whole is for a file or standard input, not for values"),
@@ -45,7 +45,7 @@ class Input(msgspec.Struct, frozen=True):
                 raise click.UsageError(message)
 
     def records(self) -> Iterator[tuple[bytes | None, bytes | None] | None]:
-        """Key and value of each record; None where the next one has to be waited for."""
+        """Yields key and value of each record; None if the next one is not there yet."""
         key = None if self.key is None else as_bytes(self.key)
         separator = None if self.key_separator is None else as_bytes(self.key_separator)
         for number, value in enumerate(self._values(), 1):
@@ -85,7 +85,7 @@ class Input(msgspec.Struct, frozen=True):
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes that were typed, those that are no UTF-8 included."""
+    """The bytes as typed, even if they are not UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
@@ -117,7 +117,9 @@ def read_timestamp(ctx: click.Context, param: click.Parameter, given: str | None
 @click.option("--whole", "is_whole", is_flag=True, help="Send the whole file or stdin as one value.")
 @click.option("--null", "is_null", is_flag=True, help="Send one record without a value: a tombstone for its key.")
 @click.option("-k", "--key", help="Key of every record.")
-@click.option("--key-separator", metavar="TEXT", help="Each value is KEY, this text, VALUE.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Separator between key and value: each line is KEY, this text, VALUE."
+)
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=read_headers,
     help="A header of every record. May be repeated.",
@@ -172,7 +174,7 @@ def produce(
             key, value = record
             report.add(producer.send(topic, value, key, headers, partition, timestamp_ms))
     finally:
-        # What was read before a bad line, or before Ctrl-C, was meant to be sent.
+        # Records read before a bad line or Ctrl-C are still sent.
         producer.flush()
         report.show()
     if not offsets and not as_json:
@@ -180,7 +182,7 @@ def produce(
 
 
 class _Report:
-    """Tells where records went, once that is known."""
+    """Prints where records were stored, once that is known."""
 
     def __init__(self, offsets: bool, as_json: bool) -> None:
         self.count = 0

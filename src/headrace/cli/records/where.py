@@ -1,6 +1,6 @@
-"""Places in a log as people name them: `earliest`, `4711`, `-10`, `2026-05-01T10:00:00Z`, `10m`.
+"""Positions in a log as users write them: `earliest`, `4711`, `-10`, `2026-05-01T10:00:00Z`, `10m`.
 
-One spelling for `consume --from` and `groups reset --to`, so that it needs to be learnt once.
+`consume --from` and `groups reset --to` share this syntax.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HELP = (
 
 
 class Where(Struct, frozen=True):
-    """One of: EARLIEST or LATEST, an offset, a number of records before the end, a moment."""
+    """One of: EARLIEST or LATEST, an offset, a number of records before the end, a time."""
 
     special: int | None = None
     offset: int | None = None
@@ -32,7 +32,7 @@ class Where(Struct, frozen=True):
 
 
 def parse_where(text: str) -> Where | None:
-    """The place that a text names, or None."""
+    """Parses a position, or returns None."""
     match text.strip().lower():
         case "earliest":
             return Where(special=EARLIEST)
@@ -47,7 +47,7 @@ def parse_where(text: str) -> Where | None:
 
 
 def read_where(ctx: click.Context, param: click.Parameter, given: str | None) -> Where | None:
-    """A place given as an option."""
+    """A position given as an option."""
     if given is None:
         return None
     where = parse_where(given)
@@ -57,7 +57,7 @@ def read_where(ctx: click.Context, param: click.Parameter, given: str | None) ->
 
 
 def offsets_at(admin: Admin, partitions: Collection[TopicPartition], where: Where) -> dict[TopicPartition, int]:
-    """The offset of a place in each partition, never outside of what the partition holds."""
+    """The offset of a position in each partition, always within the partition's range."""
     if where.moment_ms is not None:
         end = latest(admin, partitions)
         found = admin.list_offsets(dict.fromkeys(partitions, max(where.moment_ms, 0)))
@@ -74,7 +74,7 @@ def offsets_at(admin: Admin, partitions: Collection[TopicPartition], where: Wher
 
 
 def refuse_streams(admin: Admin, partitions: Collection[TopicPartition], given: str) -> None:
-    """Raise for topics whose offsets count no records: so many of them are a span of time, and not what was meant."""
+    """Raises for topics of format `stream`: their offsets are times, so they cannot count records."""
     for topic in sorted({topic for topic, _ in partitions}):
         if [c.value for c in admin.describe_configs(topic, keys=["headrace.format"])] == ["stream"]:
             raise click.ClickException(
@@ -84,10 +84,10 @@ def refuse_streams(admin: Admin, partitions: Collection[TopicPartition], given: 
 
 
 def earliest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where each partition starts."""
+    """The start of each partition."""
     return {p: found.offset for p, found in admin.list_offsets(dict.fromkeys(partitions, EARLIEST)).items()}
 
 
 def latest(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Where the next record of each partition goes."""
+    """The end of each partition."""
     return {p: found.offset for p, found in admin.list_offsets(dict.fromkeys(partitions, LATEST)).items()}

@@ -1,7 +1,7 @@
-"""The first administrator: a super user that is there from the first start on, so that somebody can let others in.
+"""The first administrator: a super user created at the first start, who can then create the others.
 
-Its password comes from a variable or from a file. It is taken out of the environment before any other process is
-started, and none of it is kept but verifiers.
+The password comes from a variable or a file. It is removed from the environment before any other process is started,
+and only its verifiers are stored.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ log = logging.getLogger(__name__)
 
 
 def take_admin_password(settings: Settings) -> str:
-    """The password, no longer in the environment; CannotStart if user and password do not come together."""
+    """Takes the password out of the environment; CannotStart if user and password are not given together."""
     password = os.environ.pop(ADMIN_PASSWORD_VARIABLE, "")
     if settings.admin_password_file:
         if password:
-            raise CannotStart(f"give {ADMIN_PASSWORD_VARIABLE} or --admin-password-file, not both")
+            raise CannotStart(f"use {ADMIN_PASSWORD_VARIABLE} or --admin-password-file, not both")
         try:
             password = Path(settings.admin_password_file).read_text().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise CannotStart(f"--admin-password-file {settings.admin_password_file}: {reason}") from None
     if password and not settings.admin_user:
-        raise CannotStart("the administrator's password is given without a name: add --admin-user NAME")
+        raise CannotStart("an administrator's password needs a user name: add --admin-user NAME")
     if settings.admin_user and parse_login_name(settings.admin_user) is None:
         raise CannotStart(f"--admin-user {settings.admin_user} is not a valid user name")
     return password
 
 
 async def ensure_administrator(store: Store, settings: Settings, password: str) -> None:
-    """Creates the user, unless its organisation has a super user already."""
+    """Creates the user, unless its organisation already has a super user."""
     name = parse_login_name(settings.admin_user) if settings.admin_user else None
     if name is None or store.users.has_super_user(name.organisation):
         return

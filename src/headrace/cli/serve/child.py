@@ -1,7 +1,7 @@
-"""One node of a supervisor: its process, started again whenever it ends.
+"""One node of a supervisor: its process, restarted whenever it ends.
 
-The first start has to succeed: what stands in its way is for the person who started it to read. Later ones are tried
-again and again, with a pause that grows.
+The first start must succeed: its error is shown to whoever started the supervisor. Later starts are retried with
+growing pauses.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ChildNode:
         self._keeping = asyncio.create_task(self._keep(), name=f"node on port {self._settings.port}")
 
     async def stop(self) -> None:
-        """Ends the process in order, or by force if it takes too long."""
+        """Stops the process gracefully, or kills it if that takes too long."""
         self._stopping.set()
         self._terminate()
         if self._keeping is None:
@@ -94,7 +94,7 @@ class ChildNode:
             return
 
     async def _run(self) -> str:
-        """One life of the process; how it ended."""
+        """Runs the process once; returns how it ended."""
         self._trouble = ""
         ours, theirs = socket.socketpair()
         descriptors = self._listeners.descriptors if self._listeners else []
@@ -127,7 +127,7 @@ class ChildNode:
         )
 
     async def _listen_to(self, reader: asyncio.StreamReader) -> None:
-        """Takes in what the node says, until it is gone."""
+        """Reads messages from the node until it is gone."""
         try:
             async for line in reader:
                 report = read_line(line, Report)

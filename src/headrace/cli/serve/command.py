@@ -1,4 +1,4 @@
-"""`headrace serve`: checks what it is asked for and serves: a node in this process, or several in their own."""
+"""`headrace serve`: checks the settings, then serves with a node in this process, or several in their own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def serve(loaded: Loaded) -> None:
 
 
 def _check(settings: Settings) -> None:
-    """Refuses what could not work, before anything is started."""
+    """Refuses settings that cannot work, before anything is started."""
     if trouble := check_listeners(settings):
         raise click.UsageError(trouble)
     ports = [("http-port", settings.http_port)]
@@ -83,7 +83,7 @@ async def _serve(settings: Settings, admin_password: str) -> None:
         loop.add_signal_handler(number, stop.set)
     if not settings.redis:
         await _earlier_nodes_gone(settings, stop)
-    # Neither needs the other's modules: a supervisor stays small.
+    # Imported here, so that a supervisor stays small.
     if settings.nodes > 1:
         from headrace.cli.serve.supervisor import supervise
 
@@ -102,7 +102,7 @@ async def _serve(settings: Settings, admin_password: str) -> None:
 
 
 async def _earlier_nodes_gone(settings: Settings, stop: asyncio.Event) -> None:
-    """Waits for the nodes of a supervisor that was killed: they stop by themselves, and their ports are wanted."""
+    """Waits for the nodes of a killed supervisor to stop, because their ports are needed."""
     try:
         async with asyncio.timeout(_EARLIER_NODES_S):
             while True:

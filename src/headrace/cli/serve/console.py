@@ -1,7 +1,7 @@
-"""The console beside a broker: a process that owns the HTTP port and asks each node over a private socket.
+"""The console beside a broker: a process that serves the HTTP port and queries each node over a private socket.
 
-It is started again when it ends, and nothing waits for it: the broker serves as if it were not there. The port stays
-open in this process, so a probe that comes while the console starts waits for a moment instead of being refused.
+It is restarted whenever it ends; the broker does not depend on it. The port stays open in this process, so a health
+probe that arrives while the console starts waits for a moment instead of being refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def has_packages() -> bool:
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Off loopback the node answers probes itself: whoever shows a console there says how it is protected."""
+    """Only on loopback: elsewhere the node answers probes itself, and a console needs explicit protection."""
     return bool(settings.http_port and settings.console and has_packages() and is_loopback(settings.http_host))
 
 
@@ -65,7 +65,7 @@ class ConsoleChild:
         return f"http://{show_address(host, port)}"
 
     def node_socket(self, index: int) -> str:
-        """Where a node answers the console; only this user reaches it."""
+        """Path of the socket where a node answers the console; accessible to this user only."""
         return str(self._directory / f"node-{index}.sock")
 
     def start(self, listeners: list[Listener]) -> None:
@@ -99,7 +99,7 @@ class ConsoleChild:
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> str:
-        """One life of the process; how it ended."""
+        """Runs the process once; returns how it ended."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -122,7 +122,7 @@ class ConsoleChild:
         return f"signal {-code}" if code < 0 else f"exit {code}"
 
     def _orders(self) -> ConsoleOrders:
-        # The client is loaded only where there is a console.
+        # Imported here, because only the console needs the client.
         from headrace.cli.console.process import ConsoleOrders
         from headrace.client.properties import ClientSecurity
         from headrace.console.settings import ConsoleSettings
@@ -152,7 +152,7 @@ def open_console(settings: Settings, stack: contextlib.AsyncExitStack) -> Consol
 
 
 def say_ready(address: str, console: ConsoleChild | None) -> None:
-    """The line that others wait for, and where a person can look."""
+    """Prints the ready line that scripts wait for, and the console's address."""
     print(f"headrace ready on {address}", flush=True)
     if console is not None:
         print(f"console on {console.url}", flush=True)
@@ -161,7 +161,7 @@ def say_ready(address: str, console: ConsoleChild | None) -> None:
 def listen_privately(path: str) -> socket.socket:
     """A node's socket for the console."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # a node that was killed left it
+        os.unlink(path)  # left behind by a killed node
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()

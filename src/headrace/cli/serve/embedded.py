@@ -1,4 +1,4 @@
-"""The embedded server as the settings want it, for whoever owns the data directory: a broker alone, or a supervisor."""
+"""Starts the embedded server for the owner of the data directory: a single broker, or a supervisor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.store.embedded.server import EmbeddedValkey
 
 
 async def start_embedded(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
-    """Starts it, to be stopped with the stack; its URL."""
+    """Starts it and returns its URL; the stack stops it."""
     valkey = EmbeddedValkey(settings.data_dir, durability=settings.durability, maxmemory_bytes=settings.maxmemory_bytes)
     await valkey.start()
     stack.push_async_callback(valkey.stop)

@@ -1,4 +1,4 @@
-"""The lake's reader as the settings want it: looked at before anything starts, and opened by each node."""
+"""The lake's reader: its settings are checked before anything starts, then each node opens its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.lake.cold.log import ColdUnusable, open_cold_log
 
 
 def open_lake(settings: Settings, cluster_id: str) -> ColdLog | None:
-    """The reader of the lake, whose process starts with the first question to it; None if there is no lake."""
+    """The reader of the lake, or None without a lake. Its process starts with the first request."""
     options = storage_options([pair for pair in settings.lake_storage.split(",") if pair], "--lake-storage")
     if not settings.lake:
         return None

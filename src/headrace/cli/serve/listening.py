@@ -1,6 +1,6 @@
-"""The listening socket. A port that is taken is the commonest mistake of all, so it is said in one sentence.
+"""The listening socket. A taken port is the most common mistake of all, so its error says what to do.
 
-Apart from `serve` because it is done before anything else is started, and so that it can be tested without a broker.
+Separate from `serve` because it comes before everything else, and so that it can be tested without a broker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _USUAL_PORT = 9092
 def listen(host: str, port: int, flags: str = "--") -> socket.socket:
     """A socket that listens on an IPv4 or IPv6 address, or on a name's first address.
 
-    `flags` is how the names of the two settings begin, or the one setting that has both.
+    `flags` is the common prefix of the two settings' flags, or the one setting that has both values.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -31,14 +31,14 @@ def listen(host: str, port: int, flags: str = "--") -> socket.socket:
             f"cannot listen on {host!r}: there is no such address; choose another {_host(flags)}"
         ) from None
     except OSError as error:
-        # create_server adds its own words to the system's, and they only repeat ours.
+        # create_server adds its own words to the system's, which would repeat ours.
         reason = os.strerror(error.errno or 0)
         advice = _advice(error, port, flags)
         raise CannotStart(f"cannot listen on {show_address(host, port)}: {reason}; {advice}") from None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name is looked up."""
+    """Whether an address is reachable from this machine only; names are resolved."""
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except socket.gaierror:

@@ -1,4 +1,4 @@
-"""One node's life: wires store, broker and servers together, serves, and takes them apart again."""
+"""One node, from start to stop: wires store, broker and servers together, serves, and shuts them down."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def serve_node(
     on_ready: Callable[[int], None],
     admin_password: str,
 ) -> None:
-    """Serves until `stop`; `on_ready` is told the node's id once connections are accepted."""
+    """Serves until `stop`; calls `on_ready` with the node's id once connections are accepted."""
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listeners.close)
         certificates = open_certificates(settings)
@@ -78,7 +78,7 @@ async def serve_node(
         stack.push_async_callback(trace_node(settings, store, server))
         broker.start()
         stack.callback(broker.stop)
-        await store.takeovers.start()  # after the lake is plugged in: partitions are opened
+        await store.takeovers.start()  # after the lake is connected, because this opens partitions
         await server.start(*listeners.kafka, listeners=bound)
         stack.push_async_callback(server.stop)
         if listeners.http is not None:
@@ -94,14 +94,14 @@ async def serve_node(
 
 
 def _authorizer(settings: Settings, listeners: Sequence[Listener]) -> AuthorizerMode:
-    """Who knows its clients asks what they may do, on every listener."""
+    """Enforces ACLs on every listener as soon as one of them authenticates its clients."""
     if settings.authorizer != "auto":
         return settings.authorizer
     return "on" if any(one.authenticates for one in listeners) else "off"
 
 
 def _renew_at_hangup(certificates: Certificates | None, store: Store) -> None:
-    """SIGHUP has the certificate read again; without one it ends the process, as ever."""
+    """Reloads the certificate at SIGHUP; without one, SIGHUP ends the process as usual."""
     if certificates is not None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: store.spawn(certificates.renew()))
@@ -110,7 +110,7 @@ def _renew_at_hangup(certificates: Certificates | None, store: Store) -> None:
 async def _serve_pages(
     settings: Settings, listeners: Listeners, stack: contextlib.AsyncExitStack
 ) -> tuple[Health, MetricsPage]:
-    """First of all and until the end: a store that loads for minutes is no reason to restart the node."""
+    """Runs from the very start to the end: a store that takes minutes to load is no reason to restart the node."""
     health = Health()
     is_local = is_loopback(settings.http_host)
     is_relayed = listeners.http is not None and listeners.http.family == socket.AF_UNIX

@@ -1,7 +1,7 @@
 """One of several nodes, as a process: `python -m headrace.cli.serve.node_process FD`, started by a supervisor.
 
-It stops in order at SIGTERM, and also when the socket FD closes: without its supervisor nobody would start the store
-again, and nobody would stop the node.
+It stops gracefully at SIGTERM, and also when the socket FD closes: without a supervisor, nobody would restart the
+store or stop the node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
         try:
             lifeline.sendall(line_of(report))
         except OSError:
-            return  # the supervisor is gone, which is noticed elsewhere
+            return  # the supervisor is gone; noticed elsewhere
 
     def on_ready(node_id: int) -> None:
         labels["node"] = node_id
@@ -57,7 +57,7 @@ def main() -> None:
             log.warning("the supervisor is gone; stopping")
             stop.set()
 
-        loop.add_reader(lifeline, left_alone)  # nothing is sent after the orders: it can only close
+        loop.add_reader(lifeline, left_alone)  # nothing follows the orders: the socket can only close
         passed_on = orders.descriptors
         listeners = Listeners.inherited(passed_on, settings) if passed_on else Listeners.open(settings)
         if orders.console_socket:

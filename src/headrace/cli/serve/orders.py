@@ -1,7 +1,6 @@
-"""What a supervisor and a node's process say to each other, a line of JSON at a time, over a socket that both hold.
+"""Messages between a supervisor and a node's process: lines of JSON over a socket pair.
 
-That the socket closes says more than any line: the node's end, that the node is gone; the supervisor's, that nobody
-looks after the node any more.
+A closed socket is a message, too: the other process is gone, whatever ended it.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """The first line, to the node: its settings, and the sockets that it inherits at its first start."""
+    """The first line, to the node: its settings, and the sockets it inherits at its first start."""
 
     values: dict[str, Any]
     descriptors: list[int]
     admin_password: str = ""
-    """Here and not in the environment, where other processes of the machine's user could read it."""
+    """Not in the environment, where other processes of the same user could read it."""
     console_socket: str = ""
-    """Where the node answers the console that has the HTTP port in its place."""
+    """Socket for the console, which serves the HTTP port for the node."""
 
     @classmethod
     def of(cls, settings: Settings, descriptors: list[int], admin_password: str, console_socket: str = "") -> Orders:
         values = {name: getattr(settings, name) for name in Settings.__struct_fields__}
         if settings.listen:
-            # They stand for another listener where they are set beside `listen`, which has that one by now.
+            # `listen` already includes the listener that these two describe.
             del values["host"], values["port"]
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
         return cls(plain, descriptors, admin_password, console_socket)
@@ -42,7 +41,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """From the node: that it accepts connections, under which id; or the sentence that says why it cannot."""
+    """From the node: its id once it accepts connections, or the reason why it cannot start."""
 
     node_id: int = -1
     trouble: str = ""

@@ -1,4 +1,4 @@
-"""Why a Redis of one's own cannot be used, and what to do: the same words from `serve` and from `doctor`."""
+"""Why your own Redis cannot be used, and what to do: `serve` and `doctor` say it in the same words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ABOUT_PASSWORDS = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 
 
 def explain(error: StoreError) -> tuple[str, str]:
-    """What stands in the way of the first connection, and the advice for it."""
+    """Why the first connection failed, and what to do."""
     if isinstance(error, StoreAway):
         return f"cannot reach Redis: {error.why}", "start it, or name another with --redis"
     if isinstance(error, RedisError):

@@ -18,12 +18,12 @@ class Listeners(NamedTuple):
     """Where a node listens."""
 
     kafka: tuple[socket.socket, ...]
-    """As many as there are listeners, and in their order."""
+    """One per listener, in the same order."""
     http: socket.socket | None
 
     @classmethod
     def open(cls, settings: Settings, *, with_http: bool = True) -> Listeners:
-        """Those that the settings ask for; CannotStart if a port is taken."""
+        """Opens the sockets in the settings; CannotStart if a port is taken."""
         with contextlib.ExitStack() as stack:
 
             def opened(host: str, port: int, flags: str) -> socket.socket:
@@ -38,7 +38,7 @@ class Listeners(NamedTuple):
 
     @classmethod
     def inherited(cls, descriptors: list[int], settings: Settings) -> Listeners:
-        """What another process opened, by the descriptors that it passed on."""
+        """Adopts sockets that another process opened, by their inherited descriptors."""
         found = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         for one in found:
             one.set_inheritable(False)
@@ -50,7 +50,7 @@ class Listeners(NamedTuple):
         return [found.fileno() for found in self._all]
 
     def bound(self, settings: Settings) -> list[Listener]:
-        """The listeners with the ports that they got."""
+        """The listeners with their actual ports."""
         return [
             msgspec.structs.replace(listener, port=opened.getsockname()[1])
             for listener, opened in zip(listeners_of(settings), self.kafka, strict=True)

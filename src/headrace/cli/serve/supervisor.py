@@ -1,8 +1,8 @@
-"""Several nodes on one machine: one process per core, and one that owns what they share.
+"""Several nodes on one machine: one process per core, and a supervisor that owns what they share.
 
-The supervisor has the embedded server and the data directory's lock, and no client ever speaks to it. Nodes are whole
-brokers that know nothing of it but a socket: when that closes they stop, so nothing serves on behind a killed
-supervisor, and the next one finds the data directory as after the kill of a single broker.
+The supervisor owns the embedded server and the data directory's lock; no client ever talks to it. Nodes are complete
+brokers, tied to it only by a socket. When that closes they stop, so no node outlives a killed supervisor, and the next
+one finds the data directory as a single killed broker would leave it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 async def supervise(settings: Settings, stop: asyncio.Event, admin_password: str) -> None:
-    """Serves with several nodes until `stop`; says that it is ready once all accept connections."""
+    """Serves with several nodes until `stop`; prints the ready line once all accept connections."""
     async with contextlib.AsyncExitStack() as stack:
         console = open_console(settings, stack)
         if console is not None:
@@ -67,7 +67,7 @@ async def supervise(settings: Settings, stop: asyncio.Event, admin_password: str
 
 
 def node_settings(settings: Settings, index: int) -> Settings:
-    """Those of one node: its share of ports and ids."""
+    """The settings of one node, with its own ports and ids."""
     changes: dict[str, object] = {"nodes": 1}
     for name, unset in (("port", 0), ("http_port", 0), ("node_id", ANY_ID)):
         if (value := getattr(settings, name)) != unset:
@@ -81,7 +81,7 @@ def node_settings(settings: Settings, index: int) -> Settings:
 
 
 def _with_ports(settings: Settings, listeners: Listeners) -> Settings:
-    """With those that were free, so that a node that is started again gets them again."""
+    """The settings with the actual ports, so that a restarted node gets the same ones."""
     bound = listeners.bound(settings)
     if settings.listen:
         return msgspec.structs.replace(settings, listen=tuple(map(str, bound)))
@@ -89,7 +89,7 @@ def _with_ports(settings: Settings, listeners: Listeners) -> Settings:
 
 
 def _pass_on(number: signal.Signals, children: list[ChildNode]) -> None:
-    """What this process is told is meant for its nodes: they have the certificate."""
+    """Forwards a signal to the nodes: they hold the certificate."""
 
     def all_of_them() -> None:
         for child in children:
@@ -113,7 +113,7 @@ def _hold_nodes_lock(data_dir: Path, stack: contextlib.AsyncExitStack) -> int:
 
 
 async def _all_ready(children: list[ChildNode], stop: asyncio.Event) -> bool:
-    """Whether all accept connections before `stop`; raises what keeps one from starting."""
+    """Whether all nodes accept connections before `stop`; raises the error of a node that cannot start."""
     ready = asyncio.gather(*(child.ready for child in children))
     stopped = asyncio.create_task(stop.wait())
     either: list[asyncio.Future[Any]] = [ready, stopped]
@@ -128,5 +128,5 @@ async def _all_ready(children: list[ChildNode], stop: asyncio.Event) -> bool:
 
 
 async def _stop_all(children: list[ChildNode]) -> None:
-    """All at once: none takes over what another leaves; the store goes after them."""
+    """Stops all at once, so that none takes over from another; the store stops after them."""
     await asyncio.gather(*(child.stop() for child in children))

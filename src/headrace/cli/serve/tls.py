@@ -1,4 +1,4 @@
-"""Listeners and the certificate as the settings want them: what cannot work or is not safe is one sentence."""
+"""Checks of listeners and certificate: a setting that cannot work or is unsafe gives one sentence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def check_listeners(settings: Settings) -> str:
-    """What stands in the way of these listeners; nothing if they can be opened."""
+    """Why these listeners cannot be opened; empty if they can."""
     if settings.oauth_jwks.startswith("http://"):
-        return "--oauth-jwks over http could be changed on the way: use https:// or a file"
+        return "--oauth-jwks over http could be tampered with: use https:// or a file"
     try:
         CertificateNames(settings.tls_principal_rules)
     except BadRule as error:
@@ -37,7 +37,7 @@ def _trouble(listener: Listener, settings: Settings) -> str:
     if not listener.is_tls and not listener.is_loopback and not settings.allow_plaintext:
         return (
             f"{what} would serve {listener.protocol} on {show_address(listener.host, listener.port)}, where other "
-            "machines can read along; use SASL_SSL (docs/security.md), or say --allow-plaintext"
+            "machines can read the traffic; use SASL_SSL (docs/security.md), or --allow-plaintext"
         )
     if listener.is_tls and not settings.tls_cert:
         return f"{what} needs a certificate: add --tls-cert FILE and --tls-key FILE"

@@ -1,8 +1,8 @@
 """Spans of some requests for OpenTelemetry: produce, fetch, append, cold read.
 
-Functions are wrapped when a node starts, as OpenTelemetry's own instrumentations do it. Without `tracing_endpoint`
-nothing is wrapped and no package is loaded: off costs nothing. Kafka's requests carry no trace context, so a produce or
-a fetch is the root of its trace.
+Functions are wrapped when a node starts, as OpenTelemetry's own instrumentations do. Without `tracing_endpoint` nothing
+is wrapped and no package is loaded, so there is no cost. Kafka's requests carry no trace context, so each produce or
+fetch is the root of its trace.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXPORT_WAIT_S = 2
 
 
 def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[], Awaitable[None]]:
-    """Begins to trace, if that is asked for; what sends the last spans when the node stops."""
+    """Starts tracing if it is configured; returns a function that sends the last spans when the node stops."""
     if not settings.tracing_endpoint:
         return _nothing
     try:
@@ -53,7 +53,7 @@ def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[],
 
     async def stop() -> None:
         undo()
-        await asyncio.to_thread(provider.shutdown)  # sends what is left, and may wait for a collector that is away
+        await asyncio.to_thread(provider.shutdown)  # sends the rest; may wait for an unavailable collector
 
     return stop
 
@@ -91,7 +91,7 @@ def _trace_requests(tracer: Tracer, server: Server) -> None:
 
     server.dispatch.answer = traced  # type: ignore[method-assign]
     server.dispatch.go_straight = lambda slot, connection: False  # type: ignore[method-assign]
-    """A span is the context of a task, which requests on the straight road have none of."""
+    """A span is the context of a task, and requests on the straight road have no task."""
     server.requests.answered = noted  # type: ignore[method-assign]
 
 

@@ -1,4 +1,4 @@
-"""What can stand in the way of a start, as one sentence for a person."""
+"""Errors that prevent a start, as one sentence each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ START_TROUBLE = (CannotStart, NoKeys, NodeIdTaken, StoreError, StoreRefused)
 
 
 def sentence_of(error: Exception) -> str:
-    """One of START_TROUBLE in words."""
+    """The message for one of START_TROUBLE."""
     if isinstance(error, StoreError) and not isinstance(error, StoreRefused):
         what, advice = explain(error)
         return f"{what}; {advice}"

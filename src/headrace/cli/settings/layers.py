@@ -1,6 +1,6 @@
-"""Settings in force: defaults < TOML file < environment < flags, each value with the place it came from.
+"""Settings in force: defaults < TOML file < environment < flags, each value with its source.
 
-A bad value is one sentence that names that place, because a person who set it has to find it again.
+The error for a bad value names that source, so that whoever set it can find it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
 PREFIX = "HEADRACE_"
 CONFIG_VARIABLE = "HEADRACE_CONFIG"
 BOOTSTRAP_VARIABLE = "HEADRACE_BOOTSTRAP"
-"""Where commands find a broker; no setting of a broker's own."""
+"""Where commands find a broker; not a setting of the broker."""
 CLIENT_CONFIG_VARIABLE = "HEADRACE_CLIENT_CONFIG"
-"""How they log in there."""
+"""How commands log in there."""
 ADMIN_PASSWORD_VARIABLE = "HEADRACE_ADMIN_PASSWORD"
-"""No setting, so that it is nowhere shown: `serve` takes it out of the environment."""
+"""Not a setting, so that it is shown nowhere; `serve` removes it from the environment."""
 _OTHER_VARIABLES = (CONFIG_VARIABLE, BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE, ADMIN_PASSWORD_VARIABLE)
 DEFAULT = "default"
 _ALL = "`headrace serve --help` lists all"
 
-# What Kubernetes puts into the environment of every pod beside a service named `headrace`.
+# Variables that Kubernetes sets in every pod if there is a service named `headrace`.
 _SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP)(_.*)?)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp)://")
 
@@ -44,11 +44,11 @@ _LEVELS = (
     ("default_partitions", "topic_partitions_max"),
     ("topic_partitions_max", "partitions_max"),
 )
-"""Pairs of which the first may not exceed the second."""
+"""Pairs whose first value must not exceed the second."""
 
 
 class SettingsError(Exception):
-    """One sentence for a person: which setting, from where, and what it may be."""
+    """A sentence for the user: which setting, its source, and the allowed values."""
 
 
 class ConfigRow(Struct, frozen=True):
@@ -61,7 +61,7 @@ class ConfigRow(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """Settings and, for each that is not its default, where it came from."""
+    """Settings, and the source of each that is not a default."""
 
     settings: Settings
     sources: dict[str, str]
@@ -77,7 +77,7 @@ class Loaded(Struct, frozen=True):
 
 
 def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Loaded:
-    """The settings in force; `flags` holds those that were given, None for one that was not."""
+    """The settings in force; in `flags`, None means that a flag was not given."""
     if config is None and environ.get(CONFIG_VARIABLE):
         config = Path(environ[CONFIG_VARIABLE])
     values: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def load(config: Path | None, environ: Mapping[str, str], flags: Mapping[str, An
 
 
 def _with_default_listener(settings: Settings, sources: Mapping[str, str]) -> Settings:
-    """Beside listeners that were named, an address that was set stands for one named `default`."""
+    """Adds the listener `default` if `host` or `port` is set beside named listeners."""
     named = [parse_listener(text).name for text in settings.listen]
     if not named or DEFAULT_LISTENER in named or not {"host", "port"} & sources.keys():
         return settings
@@ -99,13 +99,13 @@ def _with_default_listener(settings: Settings, sources: Mapping[str, str]) -> Se
 
 
 def default_listener(settings: Settings) -> Listener:
-    """The one that `host` and `port` stand for."""
+    """The listener that `host` and `port` describe."""
     advertised = split_address(settings.advertised)
     return Listener(name=DEFAULT_LISTENER, host=settings.host, port=settings.port, advertised=advertised)
 
 
 def listeners_of(settings: Settings) -> list[Listener]:
-    """Where a broker listens, `default` first if there is one."""
+    """All listeners of a broker, `default` first if there is one."""
     found = [parse_listener(text) for text in settings.listen] or [default_listener(settings)]
     return sorted(found, key=lambda listener: listener.name != DEFAULT_LISTENER)
 
@@ -113,7 +113,7 @@ def listeners_of(settings: Settings) -> list[Listener]:
 def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
     if config is None:
         return
-    import tomllib  # only a file needs it
+    import tomllib  # needed only for a file
 
     try:
         content = tomllib.loads(config.read_text())
@@ -154,7 +154,7 @@ def _from_flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def parse(setting: Setting, value: Any, source: str) -> Any:
-    """A value as written anywhere, as the setting's type; SettingsError if it cannot be."""
+    """Converts a value from any source to the setting's type, or raises SettingsError."""
     parsed, wanted = _READERS[setting.kind](setting, value)
     if parsed is None:
         shown = without_password(value) if setting.name == "redis" and isinstance(value, str) else value
@@ -224,7 +224,7 @@ def _read_text(setting: Setting, value: Any) -> tuple[Any, str]:
 
 
 def _read_listeners(setting: Setting, value: Any) -> tuple[Any, str]:
-    """A list, or a text with spaces in between."""
+    """A list, or a string separated by spaces."""
     texts = value.replace(";", " ").split() if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return None, "a list of listeners such as public=SASL_SSL://0.0.0.0:9093"
@@ -239,7 +239,7 @@ def _read_listeners(setting: Setting, value: Any) -> tuple[Any, str]:
 
 
 def _is_redis_url(url: str) -> bool:
-    from headrace.store.redis.address import parse_address  # it needs ssl, and most commands have no URL to read
+    from headrace.store.redis.address import parse_address  # it imports ssl, which most commands do not need
 
     try:
         parse_address(url)
@@ -261,13 +261,13 @@ _READERS = {
 
 
 def without_secrets(pairs: str) -> str:
-    """KEY=VALUE,... with the values hidden that let somebody in."""
+    """KEY=VALUE,... with credentials hidden."""
     hidden = re.compile(r"([^=,]*(?:secret|token|password|key)[^=,]*=)[^,]*", re.IGNORECASE)
     return hidden.sub(r"\1***", pairs)
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown and logged."""
+    """The URL, safe to show and log."""
     try:
         url = re.sub(r"(?<=[?&]password=)[^&#]*", "***", url)
         parts = urlsplit(url)
@@ -290,8 +290,8 @@ def _check_together(settings: Settings, sources: dict[str, str]) -> None:
 
 
 def _nearest(name: str) -> str:
-    """The setting that was probably meant, or nothing."""
-    import difflib  # only a mistake needs it
+    """The setting that was probably meant, or an empty string."""
+    import difflib  # needed only after a mistake
 
     near = difflib.get_close_matches(name, list(SETTINGS), n=1, cutoff=0.6)
     return near[0] if near else ""

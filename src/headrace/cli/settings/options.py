@@ -1,4 +1,4 @@
-"""Flags of commands, made from the table of settings. Apart from it so that reading settings needs no click."""
+"""Command flags, generated from the table of settings. Separate, so that reading settings does not import click."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ Result = TypeVar("Result")
 def setting_options(
     *names: str, hidden: bool = False, others_too: bool = False
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Give a command `--config` and the flags of these settings (without names: of all), `hidden` from its help or not.
+    """Adds `--config` and the flags of these settings (all, if none is named), optionally `hidden` from the help.
 
-    With `others_too` it takes those of all other settings as well, and its help does not show them.
-
-    The command is called with `loaded`, the settings in force; a bad setting ends it with its sentence.
+    With `others_too` the command accepts all other flags, too, without showing them in its help. It is called with
+    `loaded`, the settings in force; a bad setting is a usage error.
     """
     chosen = [SETTINGS[name] for name in names] if names else list(SETTINGS.values())
     others = [setting for setting in SETTINGS.values() if others_too and setting not in chosen]

@@ -1,4 +1,4 @@
-"""What each room is told of the settings. A room's option is the setting of the same name, but for those named here."""
+"""Turns settings into each room's options. They have the same names, except for those listed here."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ RENAMED: dict[type[msgspec.Struct], dict[str, str]] = {
 
 
 def setting_of(room: type[msgspec.Struct], option: str) -> str | None:
-    """The setting behind a room's option; None for one that cannot be set from outside."""
+    """The setting behind a room's option; None for an internal option."""
     name = RENAMED.get(room, {}).get(option, option)
     return name if name in SETTINGS else None
 
 
 def options_for(room: type[S], settings: Settings) -> S:
-    """A room's options as the settings have them."""
+    """A room's options, filled from the settings."""
     names = {option: setting_of(room, option) for option in room.__struct_fields__}
     return room(**{option: getattr(settings, name) for option, name in names.items() if name is not None})
 

@@ -1,4 +1,4 @@
-"""What is known of one setting, and how its values are written."""
+"""One setting: its properties, and how its values are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.cli.quantities import show_size, show_time
 
 
 class ValueKind(Enum):
-    """How a setting's value is written; the value is the word for it in help texts."""
+    """How a setting's value is written; the enum value is its placeholder in help texts."""
 
     INTEGER = "INTEGER"
     SIZE = "SIZE"
@@ -24,7 +24,7 @@ class ValueKind(Enum):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """What the table says of one setting."""
+    """One row of the table."""
 
     name: str
     kind: ValueKind

@@ -1,8 +1,8 @@
-"""Every setting of the broker: its default, its bounds, its one line of description.
+"""Every setting of the broker: its default, its bounds and a one-line description.
 
-Flags, environment variables, the TOML file, `headrace config` and docs/settings.md are all made from this table, so
-they cannot disagree. The default of what a room is told stands in that room's options and nowhere else, so a room that
-is used by itself does what the command does. A name ends in its unit.
+Flags, environment variables, the TOML file, `headrace config` and docs/settings.md are all generated from this table,
+so they cannot disagree. A default that belongs to a room stands in that room's options and nowhere else, so a room
+used by itself behaves as under the command. Names end in their unit.
 """
 
 from pathlib import Path
@@ -48,107 +48,104 @@ class Settings(Struct, frozen=True, kw_only=True):
             256,
         ),
     ] = 1
-    rack: Annotated[
-        str, _says("Rack or zone of this node, as clients are shown it; replicas are spread over racks.")
-    ] = ""
+    rack: Annotated[str, _says("Rack or zone of this node, reported to clients; replicas are spread over racks.")] = ""
     http_host: Annotated[str, _says("Address of the HTTP endpoints.")] = _BROKER.host
     http_port: Annotated[
         int, _says("Port of the HTTP endpoints `/health/live`, `/health/ready` and `/metrics`; 0: none.", 0, 65535)
     ] = 0
     console: Annotated[
-        bool, _says("The console on `http_port`, for all nodes, where the extra headrace[console] is installed.")
+        bool, _says("Serve the console for all nodes on `http_port`, if the extra headrace[console] is installed.")
     ] = True
-    console_read_only: Annotated[bool, _says("The console changes nothing.")] = False
+    console_read_only: Annotated[bool, _says("Make the console read-only.")] = False
     metrics_token_file: Annotated[
         str,
         _says(
-            "File with the bearer token of `/metrics`; without one it is served on loopback alone. "
-            "A file that others cannot read."
+            "File with the bearer token for `/metrics`, readable by nobody else; without one `/metrics` is served on "
+            "loopback only."
         ),
     ] = ""
     metrics_names_max: Annotated[
-        int, _says("Topics and groups with metrics of their own; all others are counted together.", 0, 1_000_000)
+        int, _says("Maximum topics and groups with their own metrics; the rest are counted together.", 0, 1_000_000)
     ] = _BROKER.metrics_names_max
-    metrics_partitions: Annotated[bool, _says("Metrics of each partition, too.")] = _BROKER.metrics_partitions
+    metrics_partitions: Annotated[bool, _says("Also export metrics per partition.")] = _BROKER.metrics_partitions
     tracing_endpoint: Annotated[
         str,
         _says(
-            "OTLP/HTTP address that spans of requests are sent to, such as http://127.0.0.1:4318/v1/traces; needs the "
-            "extra headrace[tracing]; empty: no tracing."
+            "OTLP/HTTP address to send spans to, such as http://127.0.0.1:4318/v1/traces; needs the extra "
+            "headrace[tracing]; empty: no tracing."
         ),
     ] = ""
-    tracing_one_in: Annotated[int, _says("One produce or fetch in so many is traced.", 1, 1_000_000_000)] = 100
+    tracing_one_in: Annotated[int, _says("Trace one in this many produce and fetch requests.", 1, 1_000_000_000)] = 100
     metrics_interval_ms: Annotated[
-        int, _says("How often lag and other metrics that have to be read from the store are counted.", 100, 3_600_000)
+        int, _says("How often lag and other metrics that need the store are updated.", 100, 3_600_000)
     ] = _BROKER.metrics_interval_ms
 
     listen: Annotated[
         tuple[str, ...],
         _says(
-            "Listener NAME=PROTOCOL://HOST:PORT with protocol PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, and options "
-            "behind commas: advertised=HOST:PORT, client-auth=none|requested|required, proxy-from=NETWORK,..., "
-            "mechanisms=NAME,.... May be given several times. Nothing else is opened then, unless `host` or `port` is "
-            "set, too: they stand for a PLAINTEXT listener `default`."
+            "Listener NAME=PROTOCOL://HOST:PORT, with protocol PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, and "
+            "options after commas: advertised=HOST:PORT, client-auth=none|requested|required, proxy-from=NETWORK,..., "
+            "mechanisms=NAME,.... May be repeated. It replaces the default listener, unless `host` or `port` is also "
+            "set: together they make a PLAINTEXT listener named `default`."
         ),
     ] = ()
     allow_plaintext: Annotated[
         bool, _says("Allow PLAINTEXT and SASL_PLAINTEXT listeners that other machines can reach.")
     ] = False
     tls_cert: Annotated[
-        str, _says("PEM file with the broker's certificate and its chain; read again when it changes, or at SIGHUP.")
+        str, _says("PEM file with the broker's certificate and chain; reloaded when it changes, or at SIGHUP.")
     ] = _LOGINS.tls_cert
-    tls_key: Annotated[str, _says("PEM file with its private key; empty: in the file of the certificate.")] = (
+    tls_key: Annotated[str, _says("PEM file with the private key; empty: in the same file as the certificate.")] = (
         _LOGINS.tls_key
     )
-    tls_ca: Annotated[str, _says("PEM file with the authorities that client certificates are checked against.")] = (
+    tls_ca: Annotated[str, _says("PEM file with the authorities (CAs) trusted to sign client certificates.")] = (
         _LOGINS.tls_ca
     )
     tls_principal_rules: Annotated[
-        str, _says("How a client certificate's name becomes a user, as Kafka's ssl.principal.mapping.rules.")
+        str, _says("Mapping of client certificate names to users, as in Kafka's ssl.principal.mapping.rules.")
     ] = _LOGINS.tls_principal_rules
     tls_handshakes_per_second: Annotated[
-        int, _says("TLS handshakes that are begun per second; more wait.", 1, 100_000)
+        int, _says("Maximum new TLS handshakes per second; more wait.", 1, 100_000)
     ] = _LOGINS.tls_handshakes_per_second
     login_timeout_ms: Annotated[
-        int, _says("Time from connecting to the end of the login; above it, the connection is closed.", 100, MAX_INT32)
+        int,
+        _says("Time allowed from connecting to the end of the login; then the connection is closed.", 100, MAX_INT32),
     ] = _LOGINS.login_timeout_ms
     unauthenticated_max: Annotated[
-        int, _says("Maximum connections before their login; then the oldest make room.", 1, 1_000_000)
+        int, _says("Maximum connections that have not logged in; above it, the oldest are closed.", 1, 1_000_000)
     ] = _LOGINS.unauthenticated_max
-    unauthenticated_per_address_max: Annotated[int, _says("The same per address of clients.", 1, 1_000_000)] = (
+    unauthenticated_per_address_max: Annotated[int, _says("The same limit per client address.", 1, 1_000_000)] = (
         _LOGINS.unauthenticated_per_address_max
     )
     connections_max_reauth_ms: Annotated[
-        int, _says("How long a SASL login holds; then the client has to log in again; 0: for ever.", 0, MAX_INT64)
+        int, _says("How long a SASL login is valid before the client must log in again; 0: forever.", 0, MAX_INT64)
     ] = _LOGINS.connections_max_reauth_ms
     oauth_jwks: Annotated[
-        str, _says("File or https:// URL of the keys (JWKS) that sign OAUTHBEARER tokens; empty: no tokens.")
+        str, _says("File or https:// URL of the keys (JWKS) that OAUTHBEARER tokens are signed with; empty: no tokens.")
     ] = _LOGINS.oauth_jwks
-    oauth_issuer: Annotated[str, _says("Issuer that tokens must have; empty: any.")] = _LOGINS.oauth_issuer
-    oauth_audience: Annotated[str, _says("Audience that tokens must be for; empty: any.")] = _LOGINS.oauth_audience
-    oauth_principal_claim: Annotated[str, _says("Claim of a token with the name of the user.")] = (
-        _LOGINS.oauth_principal_claim
-    )
+    oauth_issuer: Annotated[str, _says("Required token issuer; empty: any.")] = _LOGINS.oauth_issuer
+    oauth_audience: Annotated[str, _says("Required token audience; empty: any.")] = _LOGINS.oauth_audience
+    oauth_principal_claim: Annotated[str, _says("Token claim with the user name.")] = _LOGINS.oauth_principal_claim
     oauth_organisation_claim: Annotated[
-        str, _says("Claim with the organisation; empty: tokens are for users of `default`.")
+        str, _says("Token claim with the organisation; empty: all token users belong to `default`.")
     ] = _LOGINS.oauth_organisation_claim
-    oauth_scope: Annotated[str, _says("Scopes that tokens must have, separated by spaces; empty: none.")] = (
-        _LOGINS.oauth_scope
-    )
+    oauth_scope: Annotated[str, _says("Required token scopes, separated by spaces; empty: none.")] = _LOGINS.oauth_scope
     oauth_clock_skew_ms: Annotated[
-        int, _says("How far the clocks of whoever signs tokens may be off.", 0, 3_600_000)
+        int, _says("Clock difference allowed between this node and the token issuer.", 0, 3_600_000)
     ] = _LOGINS.oauth_clock_skew_ms
     admin_user: Annotated[
         str,
         _says(
-            "User that is created as a super user at the first start. The password comes from the variable "
-            "HEADRACE_ADMIN_PASSWORD or from `admin_password_file`."
+            "Super user to create at the first start. Its password comes from the variable HEADRACE_ADMIN_PASSWORD "
+            "or from `admin_password_file`."
         ),
     ] = ""
-    admin_password_file: Annotated[str, _says("File with that user's password.")] = ""
+    admin_password_file: Annotated[str, _says("File with the password of `admin_user`.")] = ""
 
     data_dir: Annotated[Path, _says("Directory for the embedded server's files.")] = Path("data")
-    redis: Annotated[str, _says("redis://, rediss:// or unix:// URL of your own server; empty: the embedded one.")] = ""
+    redis: Annotated[
+        str, _says("redis://, rediss:// or unix:// URL of your own server; empty: start an embedded one.")
+    ] = ""
     key_prefix: Annotated[str, _says("Prefix of every key in the store.")] = _STORE.prefix
     durability: Annotated[
         Durability,
@@ -158,20 +155,21 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = DEFAULT_DURABILITY
     maxmemory_bytes: Annotated[
-        int, _says("Memory of the embedded server; 0: half of the machine's or container's.", 0, MAX_INT64)
+        int, _says("Memory limit of the embedded server; 0: half of the machine's or container's memory.", 0, MAX_INT64)
     ] = 0
     allow_eviction: Annotated[
-        bool, _says("Accept your own server even if its policy evicts keys, and with them records.")
+        bool, _says("Accept a server whose maxmemory-policy evicts keys, and with them records.")
     ] = _STORE.allow_eviction
     memory_high_mark_percent: Annotated[
-        int, _says("Memory use of the server above which produces get a retriable error.", 1, 100)
+        int,
+        _says("Memory use of the server, in percent of its limit, above which produces get a retriable error.", 1, 100),
     ] = _STORE.memory_high_mark_percent
-    store_timeout_ms: Annotated[int, _says("Timeout of one command to the server.", 10, MAX_INT32)] = _STORE.timeout_ms
+    store_timeout_ms: Annotated[int, _says("Timeout for one command to the server.", 10, MAX_INT32)] = _STORE.timeout_ms
     store_replicas: Annotated[
         int,
         _says(
-            "Replicas that each Redis server is meant to have: min.insync.replicas counts up to this plus 1. "
-            "-1: the most that any of them was ever seen with; 0: never wait for replicas.",
+            "Replicas expected per Redis server: min.insync.replicas counts up to this plus 1. -1: the most that any "
+            "of them ever had; 0: never wait for replicas.",
             -1,
             MAX_INT32,
         ),
@@ -179,7 +177,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     replica_timeout_ms: Annotated[
         int,
         _says(
-            "How long replicas may take to have an append before acks=all gets NOT_ENOUGH_REPLICAS_AFTER_APPEND.",
+            "How long to wait for replicas before acks=all gets NOT_ENOUGH_REPLICAS_AFTER_APPEND.",
             1,
             MAX_INT32,
         ),
@@ -189,7 +187,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         _says("How long a request waits for an unavailable server before it gets a retriable error.", 0, MAX_INT32),
     ] = _BROKER.store_wait_ms
     node_lease_ms: Annotated[
-        int, _says("A node that has not renewed its lease for this long counts as dead.", 1_000, MAX_INT32)
+        int, _says("Time without a lease renewal after which a node is considered dead.", 1_000, MAX_INT32)
     ] = _STORE.node_lease_ms
 
     frame_limit_bytes: Annotated[
@@ -202,26 +200,27 @@ class Settings(Struct, frozen=True, kw_only=True):
         _BROKER.request_elements_max
     )
     connections_max: Annotated[int, _says("Maximum number of connections.", 1, 1_000_000)] = _BROKER.connections_max
-    connections_idle_ms: Annotated[
-        int, _says("A connection that is idle for this long is closed.", 1_000, MAX_INT64)
-    ] = _BROKER.connections_idle_ms
+    connections_idle_ms: Annotated[int, _says("Idle time after which a connection is closed.", 1_000, MAX_INT64)] = (
+        _BROKER.connections_idle_ms
+    )
     pipeline_max: Annotated[
         int, _says("Maximum requests in flight per connection; above it, reading pauses.", 1, 100_000)
     ] = _BROKER.pipeline_max
     straight_path: Annotated[
-        bool, _says("Answer what is in memory without a task; off only to compare, or to find a fault.")
+        bool,
+        _says("Serve requests from memory without a task where possible; turn off only to measure, or to find a bug."),
     ] = _BROKER.straight_path
     write_buffer_bytes: Annotated[
-        int, _says("Unsent responses per connection; above it, its requests wait.", 1 << 10, 1 << 30)
+        int, _says("Unsent response bytes per connection; above it, its requests wait.", 1 << 10, 1 << 30)
     ] = _BROKER.write_buffer_bytes
-    shutdown_grace_ms: Annotated[
-        int, _says("How long requests in flight may take to finish after SIGTERM.", 0, MAX_INT32)
-    ] = _BROKER.shutdown_grace_ms
+    shutdown_grace_ms: Annotated[int, _says("How long to wait for requests in flight after SIGTERM.", 0, MAX_INT32)] = (
+        _BROKER.shutdown_grace_ms
+    )
 
-    auto_create_topics: Annotated[bool, _says("Create a topic when a client asks for one that does not exist.")] = (
+    auto_create_topics: Annotated[bool, _says("Create missing topics on first use by a client.")] = (
         _BROKER.auto_create_topics
     )
-    default_partitions: Annotated[int, _says("Number of partitions of a topic created without one.", 1, 100_000)] = (
+    default_partitions: Annotated[int, _says("Partitions of a new topic, if the client does not say.", 1, 100_000)] = (
         _BROKER.default_partitions
     )
     delete_topics_enabled: Annotated[bool, _says("Allow clients to delete topics.")] = _BROKER.delete_topics_enabled
@@ -250,8 +249,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     min_insync_replicas: Annotated[
         int,
         _says(
-            "Copies of a record in Redis, the primary's included, before acks=all is answered and consumers see it; a "
-            "topic's min.insync.replicas overrides it. Groups, transactions and topics follow it, too.",
+            "Copies of a record in Redis, including the primary's, before acks=all is answered and consumers see it; "
+            "a topic's min.insync.replicas overrides it. It also applies to groups, transactions and topics.",
             1,
             MAX_INT32,
         ),
@@ -260,19 +259,20 @@ class Settings(Struct, frozen=True, kw_only=True):
         _BROKER.retention_check_interval_ms
     )
     compaction_check_interval_ms: Annotated[
-        int, _says("How often it is checked which compacted topics have enough new records.", 1, MAX_INT64)
+        int, _says("How often to check which compacted topics need compaction.", 1, MAX_INT64)
     ] = _BROKER.compaction_check_interval_ms
     append_entry_bytes: Annotated[
-        int, _says("Queued batches of a partition are joined into one stream entry of up to this size.", 1, 256 << 20)
+        int,
+        _says("Queued batches of a partition are joined into stream entries of up to this size.", 1, 256 << 20),
     ] = _STORE.append_entry_bytes
     index_interval_bytes: Annotated[int, _says("Bytes of log per index entry.", 1 << 10, MAX_INT32)] = (
         _STORE.index_interval_bytes
     )
     snapshot_interval_bytes: Annotated[
-        int, _says("Bytes of log between two snapshots of the idempotent producers.", 1 << 20, MAX_INT64)
+        int, _says("Bytes of log between two snapshots of idempotent producer state.", 1 << 20, MAX_INT64)
     ] = _STORE.snapshot_interval_bytes
     tail_cache_bytes: Annotated[
-        int, _says("Memory for the newest batches, which serves consumers at the tail.", 0, MAX_INT64)
+        int, _says("Memory for the tail cache: the newest batches, for consumers that keep up.", 0, MAX_INT64)
     ] = _STORE.tail_cache_bytes
 
     fetch_max_bytes: Annotated[
@@ -285,17 +285,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     authorizer: Annotated[
         AuthorizerMode,
         _says(
-            "Whether ACLs are asked for. auto: as soon as a listener authenticates its clients; on: always; off: "
-            "everybody may do everything."
+            "Whether ACLs are enforced. auto: if any listener authenticates clients; on: always; off: everyone may "
+            "do everything."
         ),
     ] = _BROKER.authorizer
     super_users: Annotated[
         str,
         _says(
-            "Principals that may do everything, such as `User:alice;acme/User:bob`; without an organisation: default."
+            "Principals allowed to do everything, such as `User:alice;acme/User:bob`; without an organisation: default."
         ),
     ] = _BROKER.super_users
-    allow_everyone_if_no_acl_found: Annotated[bool, _says("Let everybody use a resource that no ACL is about.")] = (
+    allow_everyone_if_no_acl_found: Annotated[bool, _says("Allow everyone to use resources without any ACL.")] = (
         _BROKER.allow_everyone_if_no_acl_found
     )
 
@@ -303,23 +303,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _says("How long a new group waits for more members before its first rebalance.", 0, MAX_INT32)
     ] = _GROUPS.initial_rebalance_delay_ms
     group_min_session_timeout_ms: Annotated[
-        int, _says("Shortest session timeout a member may ask for.", 1, MAX_INT32)
+        int, _says("Shortest session timeout a member may request.", 1, MAX_INT32)
     ] = _GROUPS.min_session_timeout_ms
     group_max_session_timeout_ms: Annotated[
-        int, _says("Longest session timeout a member may ask for.", 1, MAX_INT32)
+        int, _says("Longest session timeout a member may request.", 1, MAX_INT32)
     ] = _GROUPS.max_session_timeout_ms
     group_max_size: Annotated[int, _says("Maximum members per group.", 1, MAX_INT32)] = _GROUPS.max_size
     offsets_retention_ms: Annotated[
-        int, _says("Age at which committed offsets of a group without members are deleted.", 1, MAX_INT64)
+        int, _says("Age at which committed offsets of an empty group are deleted.", 1, MAX_INT64)
     ] = _GROUPS.offsets_retention_ms
     offsets_retention_check_ms: Annotated[int, _says("How often offsets_retention_ms is checked.", 1, MAX_INT64)] = (
         _BROKER.offsets_retention_check_ms
     )
-    offset_metadata_max_bytes: Annotated[int, _says("Longest metadata string of a commit.", 0, MAX_INT32)] = (
+    offset_metadata_max_bytes: Annotated[int, _says("Longest metadata string in a commit.", 0, MAX_INT32)] = (
         _BROKER.offset_metadata_max_bytes
     )
     transaction_max_timeout_ms: Annotated[
-        int, _says("Longest transaction.timeout.ms that a producer may ask for.", 1, MAX_INT32)
+        int, _says("Longest transaction.timeout.ms a producer may request.", 1, MAX_INT32)
     ] = _BROKER.transaction_max_timeout_ms
 
     log_level: Annotated[LogLevel, _says("Minimum level to log.")] = "info"
@@ -329,8 +329,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     lake: Annotated[
         str,
         _says(
-            "Folder or s3://, abfss:// or gs:// URL of the tables with old records, for topics with "
-            "remote.storage.enable; empty: tiered topics are disabled."
+            "Folder or s3://, abfss:// or gs:// URL of the lake, for topics with remote.storage.enable; empty: tiered "
+            "topics are disabled."
         ),
     ] = ""
     lake_storage: Annotated[
@@ -342,15 +342,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = _STORE.cold_timeout_ms
 
 
-# A section begins with the setting that is named here.
+# Each section begins with the setting named here.
 _SECTIONS = {
-    "host": "Listening",
+    "host": "Address and identity",
+    "http_host": "Console, metrics and tracing",
     "listen": "Listeners, TLS and logins",
     "data_dir": "Store",
     "frame_limit_bytes": "Connection and request limits",
     "auto_create_topics": "Topics",
     "message_max_bytes": "The log",
     "fetch_max_bytes": "Fetch",
+    "authorizer": "Access control",
     "group_initial_rebalance_delay_ms": "Groups and their commits",
     "log_level": "Logging and the lake",
 }

@@ -21,7 +21,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def read_configs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """`name=value` pairs; sizes and times may be written as `64MiB` and `7d`."""
+    """Parses `name=value` pairs; sizes and times may be written as `64MiB` and `7d`."""
     configs = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -52,7 +52,11 @@ def topics() -> None:
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
-    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="Number of partitions.  [default: the broker's]"
+    "-p",
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Number of partitions.  [default: the broker's setting]",
 )
 @config_option
 @click.option("--if-not-exists", is_flag=True, help="Leave an existing topic unchanged.")
@@ -97,7 +101,7 @@ def create(
 @json_option
 @cluster_options
 def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
-    """List topics with their counts; with PATTERN only those that match.
+    """List topics with their counts; only those that match PATTERN, if given.
 
     \b
     Examples:
@@ -117,11 +121,11 @@ def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--all-configs", is_flag=True, help="Also show configs that have their default.")
+@click.option("--all-configs", is_flag=True, help="Also show configs with default values.")
 @json_option
 @cluster_options
 def describe(cluster: Cluster, names: tuple[str, ...], all_configs: bool, as_json: bool) -> None:
-    """Show topics: ids, partitions, and configs that were set.
+    """Show topics: ids, partitions, and non-default configs.
 
     \b
     Examples:
@@ -168,7 +172,7 @@ def _show(topic: TopicDetail) -> None:
 
 
 def _readable(name: str, value: str | None) -> str | None:
-    """`604800000 (7d)`: a size or a time in its own unit and in the largest that shows it exactly."""
+    """`604800000 (7d)`: a size or time, also in the largest unit that is exact."""
     show = {"ms": show_time, "bytes": show_size}.get(name.rpartition(".")[2])
     if show is None or value is None or not value.isdecimal() or (shown := show(int(value))) == value:
         return value
@@ -205,7 +209,7 @@ def _size(size_bytes: int | None) -> str | None:
 @click.option("-p", "--partitions", metavar="N", type=click.IntRange(min=1), help="New number of partitions.")
 @config_option
 @click.option("--unset", multiple=True, metavar="NAME", help="Reset a config to its default. May be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only check the change, do not apply it.")
+@click.option("--dry-run", is_flag=True, help="Check the change without applying it.")
 @cluster_options
 def alter(
     cluster: Cluster,
@@ -217,7 +221,7 @@ def alter(
 ) -> None:
     """Change a topic's configs, or add partitions.
 
-    Adding partitions moves keys: new records may go to another partition than older ones with the same key.
+    Adding partitions moves keys: new records may go to a different partition than older ones with the same key.
 
     \b
     Examples:

@@ -1,7 +1,6 @@
-"""A topic as people look at it: its two ids, where each partition begins and ends, what it weighs, what was set.
+"""A topic as commands show it: ids, partitions with their offsets and sizes, configs.
 
-Apart from the command because it is put together from several answers of the cluster, and tables and JSON show the
-same.
+Separate from the commands because it is assembled from several responses, and tables and JSON share it.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class ConfigView(Struct, frozen=True):
 
 
 class TieringView(Struct, frozen=True):
-    """How far a partition of a tiered topic is in the lake."""
+    """The offsets of a tiered partition in Redis and in the lake."""
 
     partition: int
     log_start: int
@@ -81,14 +80,14 @@ class TieringView(Struct, frozen=True):
 
 
 class TopicDetail(TopicView, frozen=True, omit_defaults=True):
-    """A topic with its configs: those that were set for it, or all if asked for."""
+    """A topic with its configs: the non-default ones, or all."""
 
     configs: list[ConfigView]
     tiering: list[TieringView] = []
-    """Of a tiered topic."""
+    """For tiered topics only."""
     open_transactions: list[OpenTransaction] = []
     locator: str | None = None
-    """Where brokers have organisations."""
+    """If the broker has organisations."""
 
 
 class TopicListing(Struct, frozen=True):
@@ -103,7 +102,7 @@ class TopicListing(Struct, frozen=True):
 
 
 def topic_id(bits: bytes) -> str:
-    """`top_<ulid>`: the same bits as Kafka's id; nothing where a broker has none."""
+    """`top_<ulid>`: the same bits as Kafka's id; empty if the broker has no topic ids."""
     return f"top_{ulid(bits)}" if bits != ZERO_UUID else ""
 
 
@@ -112,7 +111,7 @@ def listing(topic: TopicView) -> TopicListing:
 
 
 def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView]:
-    """These topics with the ends of their partitions, asked for in one go."""
+    """These topics with the offsets of their partitions, in one request each."""
     topics = list(topics)
     partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions]
     admin = Admin(cluster)
@@ -143,7 +142,7 @@ def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView
 
 
 def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicDetail:
-    """The topic with its configs and, if it is tiered, with how far it is in the lake."""
+    """The topic with its configs and, if it is tiered, its offsets in the lake."""
     entries = admin.describe_configs(topic.name)
     configs = view_configs(entries, everything=all_configs)
     is_tiered = any(entry.name == _TIERED and entry.value == "true" for entry in entries)
@@ -156,15 +155,15 @@ def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicD
 
 
 def _opened(cluster: Cluster, topic: TopicView) -> list[OpenTransaction]:
-    """What is open in it, where the brokers say so."""
+    """Its open transactions, if the brokers report them."""
     try:
         return Transactions(cluster).opened([(topic.name, p.partition) for p in topic.partitions])
     except (UnsupportedApi, KafkaError):
-        return []  # a courtesy, like sizes
+        return []  # optional, like sizes
 
 
 def view_configs(entries: Iterable[ConfigEntry], *, everything: bool) -> list[ConfigView]:
-    """The configs that differ from the defaults, or all."""
+    """The non-default configs, or all."""
     return [
         ConfigView(entry.name, None if entry.is_sensitive else entry.value, entry.source, entry.read_only)
         for entry in entries
@@ -173,7 +172,7 @@ def view_configs(entries: Iterable[ConfigEntry], *, everything: bool) -> list[Co
 
 
 def _sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What the partitions weigh, where the brokers say so."""
+    """The sizes of the partitions, if the brokers report them."""
     found: dict[TopicPartition, int] = {}
     try:
         for node_id, led in cluster.by_leader(partitions).items():
@@ -184,5 +183,5 @@ def _sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPart
                     for p in topic.partitions:
                         found[topic.name, p.partition_index] = p.partition_size
     except (UnsupportedApi, KafkaError):
-        return {}  # sizes are a courtesy; the rest of the answer stands without them
+        return {}  # sizes are optional
     return found

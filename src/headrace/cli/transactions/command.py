@@ -60,7 +60,7 @@ def list_transactions(cluster: Cluster, states: tuple[str, ...], as_json: bool) 
 @json_option
 @cluster_options
 def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
-    """Show transactional ids: state, producer, and what is open in which partitions.
+    """Show transactional ids: state, producer, and open transactions per partition.
 
     \b
     Examples:
@@ -106,11 +106,13 @@ def _view(cluster: Cluster, name: str) -> TransactionView:
 
 @transactions.command()
 @click.argument("name", required=False, metavar="[ID]")
-@click.option("--partition", metavar="TOPIC:NUMBER", help="End what hangs in this partition, without its id.")
-@click.option("--producer-id", type=int, help="With --partition: only what this producer has open there.")
+@click.option(
+    "--partition", metavar="TOPIC:NUMBER", help="Abort hanging transactions in this partition, whatever their id."
+)
+@click.option("--producer-id", type=int, help="With --partition: only the transaction of this producer.")
 @cluster_options
 def abort(cluster: Cluster, name: str | None, partition: str | None, producer_id: int | None) -> None:
-    """Abort the open transaction of an id, and fence its producer; or what hangs in a partition.
+    """Abort the open transaction of an id and fence its producer, or abort hanging transactions in a partition.
 
     \b
     Examples:
@@ -118,22 +120,25 @@ def abort(cluster: Cluster, name: str | None, partition: str | None, producer_id
       headrace transactions abort --partition orders:2
     """
     if (name is None) == (partition is None):
-        raise click.UsageError("Name a transactional id, or a partition with --partition.")
+        raise click.UsageError("give a transactional id, or --partition TOPIC:NUMBER")
     if name is not None:
         known = Transactions(cluster).described(name)
         Transactions(cluster).fence(name, known.transaction_timeout_ms)
-        click.echo(f"{name}: nothing is open any more, and its producer is fenced")
+        click.echo(f"{name}: no transaction is open, and its producer is fenced")
         return
     topic, _, number = (partition or "").rpartition(":")
     if not topic or not number.isdecimal():
-        raise click.UsageError("A partition is TOPIC:NUMBER, such as orders:2.")
+        raise click.UsageError("a partition is TOPIC:NUMBER, such as orders:2")
     opened = [
         one
         for one in Transactions(cluster).opened([(topic, int(number))])
         if producer_id is None or one.producer_id == producer_id
     ]
     if not opened:
-        raise click.ClickException(f"Nothing is open in {partition}.")
+        raise click.ClickException(f"no transaction is open in {partition}")
     for one in opened:
         Transactions(cluster).abort(one)
-        click.echo(f"{topic}-{number}: aborted what producer {one.producer_id} had open since {one.first_offset}")
+        click.echo(
+            f"{topic}-{number}: aborted the transaction of producer {one.producer_id}, "
+            f"open since offset {one.first_offset}"
+        )

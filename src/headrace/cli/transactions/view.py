@@ -1,4 +1,4 @@
-"""Open transactions as a table: where, whose, since which offset and how long ago something was written to them."""
+"""Open transactions as a table: partition, producer, first offset and time of the last write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.client.transactions import OpenTransaction
 
 
 def show_open(opened: Sequence[OpenTransaction]) -> None:
-    """One row for each partition and producer."""
+    """One row per partition and producer."""
     columns = [text("OPEN IN"), number("PARTITION"), number("PRODUCER ID"), number("EPOCH"), number("FIRST OFFSET")]
     rows = [
         (one.topic, one.partition, one.producer_id, one.producer_epoch, one.first_offset, age(one.last_ms))

@@ -1,7 +1,7 @@
 """`headrace users`: create, list and delete users, and change their passwords.
 
-A password is asked for, or read from a file or from standard input: on a command line everybody on the machine could
-read it.
+Passwords are prompted for, or read from a file or standard input. As an argument they would be visible to everyone on
+the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def users() -> None:
 
 
 def _password_options(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Give a command the ways to say a password; it is called with `password`."""
+    """Adds the password options; the command is called with `password`."""
 
     @click.option(
         "--password-file",
@@ -50,7 +50,7 @@ def _password_options(command: Callable[..., Result]) -> Callable[..., Result]:
         metavar="N",
         type=click.IntRange(4_096, 16_384),
         default=DEFAULT_ITERATIONS,
-        help=f"Iterations of the password's hash.  [default {DEFAULT_ITERATIONS}]",
+        help=f"Hash iterations.  [default {DEFAULT_ITERATIONS}]",
     )
     @functools.wraps(command)
     def with_password(*args: Any, password_file: Path | None, mechanisms: tuple[str, ...], **given: Any) -> Result:
@@ -60,7 +60,7 @@ def _password_options(command: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def read_password(file: Path | None) -> str:
-    """From a file, standard input, or whoever sits at the terminal."""
+    """From a file, standard input, or a prompt."""
     if file is None:
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask for the password; use --password-file FILE, or -")
@@ -91,7 +91,7 @@ def create(cluster: Cluster, name: str, password: str, mechanisms: list[str], it
     """
     found = UserAdmin(cluster)
     if found.find(name) is not None:
-        raise click.ClickException(f"there is a user {name}; `headrace users password {name}` sets its password")
+        raise click.ClickException(f"user {name} already exists; `headrace users password {name}` changes the password")
     found.set_password(name, password, mechanisms, iterations)
     click.echo(f"created {name}")
 
@@ -101,9 +101,9 @@ def create(cluster: Cluster, name: str, password: str, mechanisms: list[str], it
 @_password_options
 @cluster_options
 def set_password(cluster: Cluster, name: str, password: str, mechanisms: list[str], iterations: int) -> None:
-    """Give a user another password.
+    """Change a user's password.
 
-    Connections that are open stay; new ones need the new password.
+    Open connections stay; new ones need the new password.
 
     \b
     Examples:
@@ -142,9 +142,9 @@ def list_users(cluster: Cluster, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @cluster_options
 def delete(cluster: Cluster, names: tuple[str, ...]) -> None:
-    """Delete users: they cannot log in any more.
+    """Delete users, who can then no longer log in.
 
-    Connections that are open stay until they have to log in again (connections_max_reauth_ms).
+    Open connections stay until they have to log in again (connections_max_reauth_ms).
 
     \b
     Examples:
