@@ -11,7 +11,7 @@ const PAGES = [
   ["overview", "#/", "Overview"],
   ["topics", "#/topics", topic],
   ["messages", `#/topics/${topic}/messages`, "at the end"],
-  ["partitions", `#/topics/${topic}/partitions`, "Where it lives"],
+  ["partitions", `#/topics/${topic}/partitions`, "Location"],
   ["tiered", "#/topics/measurements/partitions", "in the lake"],
   ["configs", `#/topics/${topic}/configs`, "all configs"],
   ["produce", `#/topics/${topic}/produce`, "tombstone"],

@@ -1,5 +1,5 @@
-"""The console: pages in a browser for any Kafka cluster, over a JSON API, in a process of its own.
+"""The console: web pages for any Kafka cluster, with a JSON API, in its own process.
 
-The rule of this room: it speaks Kafka like any client, with the visitor's login, and reads what nodes expose over HTTP.
-Nothing of it runs in a broker, so nothing that a visitor asks for can hold one up.
+It speaks Kafka like any client, with the visitor's login, and reads what nodes expose over HTTP. None of it runs in a
+broker, so no visitor can slow one down.
 """

@@ -1,7 +1,7 @@
-"""The application: pages, the API, and what nodes say.
+"""The application: pages, the API, and the nodes' metrics and health.
 
-Calls of the cluster block, so each runs in a thread; the loop only carries bytes. A visitor that went away leaves its
-call to its deadline.
+Calls to the cluster block, so each runs in a thread; the event loop only moves bytes. If a visitor disconnects, the
+call runs on to its deadline.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ BODY_MAX_BYTES = 4 << 20
 COOKIE = "headrace_console"
 _THREADS = 24
 _NAMES = ("name", "group")
-"""What a body calls the thing that it is about."""
+"""Fields of a request body that name its resource."""
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Application:
-    """Routes and what they share."""
+    """Routes and their shared state."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
@@ -110,7 +110,7 @@ class Application:
     # The API
 
     def _guarded(self, handler: Handler) -> Handler:
-        """Errors as sentences; a bug is logged once and says nothing to the visitor."""
+        """Answers errors as sentences; a bug is logged once, without details for the visitor."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -121,7 +121,7 @@ class Application:
                 found = as_api_error(error)
                 if found is None:
                     log.exception("a request failed", extra={"path": request.url.path})
-                    found = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "The console failed: check its log.")
+                    found = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error: check the console's log.")
                 return _json({"error": found.sentence, "code": found.code}, found.status)
 
         return guarded
@@ -156,11 +156,11 @@ class Application:
         except Exception as error:
             found = as_api_error(error)
             if found is not None and found.status is HTTPStatus.UNAUTHORIZED:
-                self.state.visitors.end(visitor)  # the password was changed, or the user is gone
+                self.state.visitors.end(visitor)  # the password was changed, or the user was deleted
             raise
 
     def _audit(self, request: Request, visitor: Visitor, endpoint: ApiEndpoint, body: Any, outcome: str) -> None:
-        """Refused ones too, and those that nobody knows the outcome of."""
+        """Logs a change, including refused ones and those with an unknown outcome."""
         named = [
             *request.path_params.values(),
             request.query_params.get("group"),
@@ -258,14 +258,14 @@ def _address(request: Request) -> str:
 
 
 async def _body(request: Request, kind: type[T]) -> T:
-    """A body of this type. Only JSON is taken: other sites' forms cannot send that."""
+    """Parses a body of this type. Only JSON is accepted, because other sites' forms cannot send it."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "Send JSON, with the header Content-Type: application/json.")
     received = bytearray()
     async for piece in request.stream():
         received += piece
         if len(received) > BODY_MAX_BYTES:
-            raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {BODY_MAX_BYTES} bytes.")
+            raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body can have at most {BODY_MAX_BYTES} bytes.")
     try:
         return msgspec.json.decode(received, type=kind)
     except msgspec.DecodeError as error:

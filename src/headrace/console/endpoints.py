@@ -1,4 +1,4 @@
-"""What an endpoint of the API is: a row from which both the route and its description are made."""
+"""An endpoint of the API: a row that both the route and its description are generated from."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Param(NamedTuple):
-    """A parameter in the query."""
+    """A query parameter."""
 
     name: str
     kind: str
-    """As JSON Schema names it: string, integer or boolean."""
+    """JSON Schema's type name: string, integer or boolean."""
     meaning: str
     required: bool = False
 
 
 class ApiQuestion(msgspec.Struct, frozen=True):
-    """One request: what it names, and on whose behalf."""
+    """One request: its parameters and its visitor."""
 
     path: dict[str, str]
     query: dict[str, str]
@@ -50,11 +50,11 @@ class ApiQuestion(msgspec.Struct, frozen=True):
         if not given:
             return default
         if len(given) > 20 or not given.lstrip("-").isdecimal() or not low <= int(given) <= high:
-            raise bad(f"{name} is a number from {low} to {high}.")
+            raise bad(f"{name} must be a number from {low} to {high}.")
         return int(given)
 
     def confirmed(self, name: str) -> None:
-        """Whoever destroys something has typed its name."""
+        """Destructive requests must repeat the resource's name."""
         if self.text("confirm") != name:
             raise bad("The typed name does not match.")
 
@@ -71,17 +71,17 @@ class ApiEndpoint(NamedTuple):
     params: tuple[Param, ...] = ()
     body: type | None = None
     changes: bool = False
-    """Refused when the console is read-only, and told in the audit log."""
+    """Refused when the console is read-only, and recorded in the audit log."""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """That something was carried out."""
+    """Success without data."""
 
     done: bool = True
 
 
 class PageOf(NamedTuple):
-    """Which part of a list is shown."""
+    """One page of a list."""
 
     first: int
     last: int
@@ -90,7 +90,7 @@ class PageOf(NamedTuple):
 
 
 def page_of(total: int, page: int, size: int) -> PageOf:
-    """The rows of a page, from 1 on; a page behind the last one is the last one."""
+    """The rows of a page, counted from 1; beyond the last page, the last one."""
     pages = max(1, -(-total // size))
     page = min(max(page, 1), pages)
     return PageOf((page - 1) * size, min(page * size, total), page, pages)

@@ -1,4 +1,4 @@
-"""What goes wrong, as one sentence with an HTTP status."""
+"""Errors as one sentence with an HTTP status."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SENTENCES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "There is no such group.",
     ErrorCode.NON_EMPTY_GROUP: "The group has active members: stop them first.",
     ErrorCode.UNKNOWN_MEMBER_ID: "The group has active members: stop them first.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "You may not do this with this topic.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "You may not do this with this group.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "You may not do this with this cluster.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "You are not allowed to do this with this topic.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "You are not allowed to do this with this group.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "You are not allowed to do this with this cluster.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is outside the partition's range.",
     ErrorCode.MESSAGE_TOO_LARGE: "The record is larger than the topic's max.message.bytes.",
 }
 
 
 class ApiError(Exception):
-    """An answer that is no success."""
+    """An error response."""
 
     def __init__(self, status: HTTPStatus, sentence: str, code: str = "") -> None:
         super().__init__(sentence)
@@ -45,7 +45,7 @@ def bad(sentence: str) -> ApiError:
 
 
 def as_api_error(error: Exception) -> ApiError | None:
-    """What the client raised, for a visitor; None for a bug."""
+    """The client's exception as a message for the visitor; None for a bug."""
     match error:
         case ApiError():
             return error

@@ -1,4 +1,4 @@
-"""What brokers of Headrace tell beside their configs, as JSON, to whoever asks by name. Other brokers tell nothing."""
+"""Facts that Headrace brokers return as JSON in configs requested by name. Other brokers have none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def read_fact(cluster: Cluster, name: str, fact: str, kind: type[T], resource: int = TOPIC) -> T | None:
-    """One fact about a topic or a node; None where nobody tells it, or the visitor may not know."""
+    """One fact about a topic or node; None if the broker has none, or the visitor may not see it."""
     try:
         told = Admin(cluster).describe_configs(name, resource, [fact])
     except (KafkaError, UnsupportedApi):
@@ -32,7 +32,7 @@ def read_fact(cluster: Cluster, name: str, fact: str, kind: type[T], resource: i
 
 
 def read_fact_of_node(cluster: Cluster, node_id: int, topic: str, fact: str, kind: type[T]) -> T | None:
-    """The same, from a node of one's choice: some facts are about its own memory."""
+    """The same from a particular node: some facts are about its own memory."""
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC, topic, [fact])])
     try:
         answer = cluster.node(node_id).send_for(request, DescribeConfigsResponse)

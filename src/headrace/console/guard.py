@@ -1,7 +1,7 @@
-"""What every request has to pass before anybody looks at it, and what every answer says to the browser.
+"""Checks on every request before it is routed, and security headers on every response.
 
-A page of another site must not be able to use the console: Host is checked against DNS rebinding, and Origin and
-Sec-Fetch-Site on everything but plain GETs. The browser is told to load and send nothing but from here.
+Other sites' pages must not be able to use the console: Host is checked against DNS rebinding, and Origin and
+Sec-Fetch-Site on everything but plain GETs. A content security policy limits the browser to this origin.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _HEADERS = [
 ]
 _SAFE_METHODS = ("GET", "HEAD")
 _PROBES = "/health/"
-"""Asked for by address, by programs, and telling nobody's names."""
+"""Used by programs, by IP address; no names in the response."""
 _SAME_SITE = ("same-origin", "none")
 
 
 class Guard:
-    """Around the whole application."""
+    """Middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
         self._app = app
@@ -56,13 +56,13 @@ class Guard:
             await self._app(scope, receive, send_guarded)
 
     def refusal(self, scope: Scope) -> str:
-        """Why a request is refused; empty if it is not."""
+        """Why a request is refused; empty if it is allowed."""
         if scope["path"].startswith(_PROBES) or (scope["path"] == "/metrics" and not self._settings.is_loopback):
-            return ""  # metrics ask for their token there
+            return ""  # metrics check their token
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get("host", "").lower()
         if not self._is_ours(host):
-            return "This host name is not the console's: open it by its address."
+            return "The console does not serve this host name: open it by its address."
         if scope["method"] in _SAFE_METHODS:
             return ""
         if headers.get("sec-fetch-site", "none") not in _SAME_SITE:
@@ -78,7 +78,7 @@ class Guard:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         if name in LOOPBACK_NAMES:
             return True
-        # Reached over the network, by TLS and with a login: the name is the certificate's business.
+        # Over the network there are TLS and logins: the certificate protects the name.
         return not self._settings.is_loopback and bool(host)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:

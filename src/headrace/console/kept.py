@@ -1,7 +1,7 @@
-"""Answers that took long are kept for a while: of a cluster with 10,000 topics nobody has the list made twice a second.
+"""A cache for slow responses, such as the list of 10,000 topics.
 
-An answer is kept for twenty times as long as it took, so no visitor has more than a twentieth of the time spent on it;
-one that comes at once is as good as not kept. Each visitor has its own, since each may see something else.
+A response is cached for twenty times as long as it took, so no visitor can keep the console busy for more than a
+twentieth of the time; a fast response is practically not cached. The cache is per visitor, since rights differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST_S = 60.0
 
 
 class KeptAnswers:
-    """Of all visitors, until each is too old."""
+    """Cached responses of all visitors, until they expire."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class KeptAnswers:
         self._answers: dict[tuple[str, str], tuple[float, Any]] = {}
 
     def get(self, visitor: str, what: str, make: Callable[[], T]) -> T:
-        """What `make` gives, or gave not long ago."""
+        """The result of `make`, or a cached one."""
         began_s = self._clock()
         with self._lock:
             known = self._answers.get((visitor, what))
@@ -41,6 +41,6 @@ class KeptAnswers:
         return made
 
     def forget(self, visitor: str) -> None:
-        """The visitor changed something."""
+        """Drops a visitor's cached responses after a change."""
         with self._lock:
             self._answers = {key: one for key, one in self._answers.items() if key[0] != visitor}

@@ -1,4 +1,4 @@
-"""Live values: one stream of server-sent events for a browser, whose tabs share it."""
+"""Live values: one stream of server-sent events per browser, shared by its tabs."""
 
 from __future__ import annotations
 

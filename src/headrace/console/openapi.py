@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made from the same table as its routes."""
+"""The API's description (OpenAPI 3.1), generated from the same table as its routes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _REF = "#/components/schemas/{name}"
 
 
 class ErrorShown(msgspec.Struct, frozen=True):
-    """What every endpoint answers when it does not do what it was asked for."""
+    """The error response of every endpoint."""
 
     error: str
     """One sentence."""
     code: str = ""
-    """Kafka's name of the error, where it is one."""
+    """Kafka's name of the error, if it is one."""
 
 
 @cache
@@ -45,7 +45,7 @@ def document() -> bytes:
             "info": {
                 "title": "Headrace console",
                 "version": __version__,
-                "description": "What the console's pages use. Changes need the header Content-Type: application/json.",
+                "description": "The console's API. Changes need the header Content-Type: application/json.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": "/"}],
@@ -86,7 +86,7 @@ def _param(param: Param) -> dict[str, Any]:
 def _responses(answer: Any, refs: dict[type, Any]) -> dict[str, Any]:
     return {
         "200": {"description": "Done.", "content": _json(answer)},
-        "default": {"description": "Not done, and why.", "content": _json(refs[ErrorShown])},
+        "default": {"description": "An error, with its reason.", "content": _json(refs[ErrorShown])},
     }
 
 
@@ -95,11 +95,11 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def _add_special(paths: dict[str, dict[str, Any]], refs: dict[type, Any]) -> None:
-    """What is not in the table, because it is no call of the cluster."""
+    """Endpoints that are not in the table, because they do not call the cluster."""
     session = _responses(refs[SessionShown], refs)
     login = {"required": True, "content": _json(refs[LoginForm])}
     paths[f"{ROOT}/session"] = {
-        "get": {"operationId": "getSession", "summary": "Who the visitor is.", "responses": session},
+        "get": {"operationId": "getSession", "summary": "The visitor's identity.", "responses": session},
         "post": {"operationId": "logIn", "summary": "Log in.", "requestBody": login, "responses": session},
         "delete": {"operationId": "logOut", "summary": "Log out.", "responses": session},
     }

@@ -1,7 +1,7 @@
-"""Reading records for a visitor: a bounded piece at a time, from a place or a cursor, only those that match if asked.
+"""Reads records for a visitor, in pages of bounded cost, from a position or a cursor, optionally filtered.
 
-There is no state between pieces: each answer has the cursor that the next one starts from. So a search stops when its
-page stops asking, and none costs the console more than one piece's budget.
+There is no state between pages: each response carries the cursor for the next. So a search stops when its page stops
+asking, and no request costs more than one page's budget.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ BUDGET_BYTES = 16 << 20
 BUDGET_S = 2.0
 FETCH_BYTES = 1 << 20
 _COLD_WAIT_MS = 500
-"""Records that are there come at once; those that left Redis are read from the lake first."""
+"""Records in Redis arrive at once; others are read from the lake first."""
 _BATCH_MAX_BYTES = 64 << 20
 _WIDEN = 8
 _WIDENINGS = 16
 
 
 class Found(msgspec.Struct):
-    """A piece: records in their order, and where to go on."""
+    """One page: records in order, and the positions to continue from."""
 
     records: list[tuple[int, Record]]
     positions: dict[int, int]
-    """Where each partition is read on."""
+    """Next position per partition."""
     ends: dict[int, int]
     scanned: int
     scanned_bytes: int
@@ -45,7 +45,7 @@ class Found(msgspec.Struct):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """What a search looks for: bytes in key, value or a header; capital letters count unless told otherwise."""
+    """A search for bytes in keys, values or headers, case-sensitive by default."""
 
     text: str
     within: tuple[str, ...] = ("key", "value", "headers")
@@ -70,7 +70,7 @@ class Match(msgspec.Struct, frozen=True):
 def read_on(
     cluster: Cluster, topic: str, positions: dict[int, int], limit: int, match: Match | None, wait_ms: int
 ) -> Found:
-    """Up to `limit` records that fit, from these positions to the ends of now, within the budget of a piece."""
+    """Up to `limit` matching records, from these positions to the current ends, within the budget of a page."""
     keys = [(topic, partition) for partition in positions]
     ends = {key[1]: found.offset for key, found in Admin(cluster).list_offsets(dict.fromkeys(keys, LATEST)).items()}
     found = Found([], dict(positions), ends, 0, 0)
@@ -119,10 +119,10 @@ def _take(found: Found, partition: int, batches: list[memoryview], limit: int, m
 
 
 def read_newest(cluster: Cluster, topic: str, partitions: list[int], limit: int) -> Found:
-    """The last `limit` records of the partitions together.
+    """The last `limit` records over all partitions.
 
-    Offsets may have holes, and in topics of format `stream` they are times: each partition is read from further and
-    further back until there are enough.
+    Offsets may have gaps, and in topics of format `stream` they are times: each partition is read from further and
+    further back until there are enough records.
     """
     keys = [(topic, partition) for partition in partitions]
     admin = Admin(cluster)
@@ -136,10 +136,10 @@ def read_newest(cluster: Cluster, topic: str, partitions: list[int], limit: int)
             found = read_on(cluster, topic, {partition: start}, 100_000, None, 0)
             total.scanned_bytes += found.scanned_bytes
             if not found.is_at_end and not best.positions and back > 1:
-                back //= _WIDEN  # large records: already the first look is over the budget
+                back //= _WIDEN  # large records: even the first read exceeds the budget
                 continue
             if not found.is_at_end:
-                break  # over the budget: what the narrower look gave is the newest for certain
+                break  # over budget: the previous, narrower read has the newest records
             best = found
             if len(found.records) >= limit or start <= starts[partition]:
                 break

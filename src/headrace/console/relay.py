@@ -1,6 +1,6 @@
-"""What nodes of this machine say on their private sockets: their metrics and health, each within a deadline.
+"""Relays metrics and health of this machine's nodes from their private sockets, each with a deadline.
 
-A node that does not answer in time is 503 here: whoever asks learns what the node could not say itself.
+For a node that does not answer in time, the console answers 503.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _ANSWER_MAX_BYTES = 64 << 20
 
 
 class NodeAnswer(NamedTuple):
-    """What a node answered; status 503 and no body if it did not."""
+    """A node's response; status 503 without a body if there was none."""
 
     status: int
     body: bytes
 
 
 class Page(NamedTuple):
-    """What the console answers in the nodes' place."""
+    """The console's response on behalf of the nodes."""
 
     status: int
     body: bytes
@@ -58,7 +58,7 @@ async def ask_all(sockets: Iterable[str], path: str) -> list[NodeAnswer]:
 
 
 async def metrics_page(sockets: tuple[str, ...]) -> Page:
-    """The samples of all nodes; a node that does not answer is missing, and all are a reason for 503."""
+    """The samples of all nodes that answer; 503 if none does."""
     answers = await ask_all(sockets, "/metrics")
     pages = [answer.body for answer in answers if answer.status == HTTPStatus.OK]
     if not pages:
@@ -68,7 +68,7 @@ async def metrics_page(sockets: tuple[str, ...]) -> Page:
 
 
 def merged(pages: list[bytes]) -> bytes:
-    """Pages of several nodes as one: Prometheus wants the samples of one metric together, and told of once."""
+    """Merges the pages of several nodes: Prometheus wants all samples of a metric together, described once."""
     order: dict[bytes, None] = {}
     told: dict[bytes, list[bytes]] = {}
     samples: dict[bytes, list[bytes]] = {}
@@ -87,7 +87,7 @@ def merged(pages: list[bytes]) -> bytes:
 
 
 async def health_page(sockets: tuple[str, ...], path: str) -> Page:
-    """One node's own words; of several, whether all are well, and the words of each."""
+    """One node's own response; for several, whether all are healthy, and the details of each."""
     answers = await ask_all(sockets, path)
     well = all(answer.status == HTTPStatus.OK for answer in answers)
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE

@@ -1,7 +1,7 @@
-"""Metrics of the nodes, read back from their text: the numbers that pages show, and their recent past.
+"""The nodes' metrics, parsed from Prometheus text: current values and recent history for the pages.
 
-Only names that pages use are kept, so that a large page costs little; the past is a ring of bounded length for a
-bounded number of series.
+Only metrics that the pages use are kept, so that a large exposition costs little. History is a ring of bounded length
+for a bounded number of series.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SampleRead(NamedTuple):
 
 
 def read_samples(page: bytes) -> Iterator[SampleRead]:
-    """The samples that pages use; histograms are not among them."""
+    """The samples that pages use, which include no histograms."""
     for line in page.decode(errors="replace").splitlines():
         if not line.startswith(_USED) or "_seconds_bucket{" in line:
             continue
@@ -67,7 +67,7 @@ def _unescaped(text: str) -> str:
 
 
 class Series:
-    """The past of numbers: (time, value) by a key."""
+    """History: (time, value) pairs by key."""
 
     def __init__(self) -> None:
         self._points: dict[tuple[str, ...], deque[tuple[float, float]]] = {}
@@ -85,7 +85,7 @@ class Series:
         return list(self._points.get(key, ()))
 
     def rate(self, key: tuple[str, ...], window_s: float = 15.0) -> float | None:
-        """The rise of a counter in a second, over the last moments; None where it is not known."""
+        """A counter's recent rate per second; None if unknown."""
         points = self._points.get(key)
         if not points or len(points) < 2:
             return None
@@ -96,6 +96,6 @@ class Series:
         return max(newest[1] - before[1], 0.0) / (newest[0] - before[0])
 
     def drop_older(self, then_s: float) -> None:
-        """Forgets series that nobody has added to since."""
+        """Drops series without newer values."""
         for key in [key for key, points in self._points.items() if points[-1][0] < then_s]:
             del self._points[key]

@@ -1,4 +1,4 @@
-"""The console's server: uvicorn around the application, on a socket that is bound already."""
+"""The console's server: uvicorn around the application, on an already bound socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADERS_MAX_BYTES = 32 << 10
 
 
 def serve(settings: ConsoleSettings, listener: socket.socket, lifeline: socket.socket | None = None) -> None:
-    """Serves on a socket that is bound already, until SIGTERM or until the lifeline closes."""
+    """Serves on an already bound socket, until SIGTERM or until the lifeline closes."""
     config = uvicorn.Config(
         Application(settings).starlette(),
         http="h11",
@@ -33,7 +33,7 @@ def serve(settings: ConsoleSettings, listener: socket.socket, lifeline: socket.s
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
     )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops is its parent's to say
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its parent logs start and stop
     server = uvicorn.Server(config)
 
     async def run() -> None:
@@ -48,7 +48,7 @@ def serve(settings: ConsoleSettings, listener: socket.socket, lifeline: socket.s
                 loop.remove_reader(lifeline)
                 stop()
 
-            loop.add_reader(lifeline, left_alone)  # nothing is sent after the orders: it can only close
+            loop.add_reader(lifeline, left_alone)  # nothing follows the orders: the socket can only close
         await server.serve(sockets=[listener])
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""What a console is started with. Addresses come from here alone, never from a visitor."""
+"""Settings of a console. Addresses come only from here, never from a visitor."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class ConsoleSettings(msgspec.Struct, frozen=True):
     bootstrap: str
     security: ClientSecurity = ClientSecurity()
     needs_login: bool = False
-    """Visitors log in with their own name, by SASL."""
+    """Visitors log in as their own user, with SASL."""
     read_only: bool = False
     node_sockets: tuple[str, ...] = ()
-    """Where the nodes of this machine answer /metrics and /health, in their order."""
+    """Sockets where this machine's nodes answer /metrics and /health, in order."""
     is_loopback: bool = True
-    """Whether only this machine reaches the console."""
+    """Whether the console is reachable from this machine only."""
     tls_certificate: str = ""
     tls_key: str = ""
     public_url: str = ""
-    """https://HOST under which a proxy with TLS shows the console."""
+    """https://HOST of a TLS proxy in front of the console."""
     durability: str = ""
-    """Of the embedded store, where the broker has one."""
+    """Durability of the embedded server, if there is one."""
     metrics_token: str = ""
     own_certificate: str = ""
-    """The broker's: trusted as it is, whoever signed it."""
+    """The broker's own certificate: trusted whoever signed it."""
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """For connections to the brokers; None without TLS."""
@@ -43,5 +43,5 @@ class ConsoleSettings(msgspec.Struct, frozen=True):
 
     @property
     def is_secure(self) -> bool:
-        """Whether browsers reach it by https."""
+        """Whether browsers use https."""
         return bool(self.tls_certificate) or self.public_url.startswith("https://")

@@ -1,4 +1,4 @@
-"""What the console knows without asking a cluster: settings, visitors, and the metrics of this machine's nodes."""
+"""State of the console process: settings, visitors, and metrics of this machine's nodes."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ConsoleState:
         self.series = Series()
         self.kept = KeptAnswers()
         self.nodes: list[list[SampleRead]] = [[] for _ in settings.node_sockets]
-        """The last samples of each node; none if it did not answer."""
+        """The latest samples of each node; empty if it did not answer."""
         self.health: list[bool] = [False for _ in settings.node_sockets]
         self.watchers = 0
 
     async def sample(self) -> None:
-        """Reads the nodes' metrics for as long as the console runs, more often while somebody watches."""
+        """Polls the nodes' metrics while the console runs, more often while somebody watches."""
         if not self.settings.node_sockets:
             return
         while True:

@@ -1,7 +1,7 @@
-"""Who looks: sessions and logins, in this process's memory alone.
+"""Sessions and logins, kept only in this process's memory.
 
-Without logins at the broker there is one visitor, the person at this machine. With logins each session has its own
-clusters, connected with the visitor's name and password, and never shares a connection with another.
+Without logins at the broker there is one visitor, the person at this machine. With logins, each session has its own
+connections with the visitor's name and password, and never shares one with another session.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ CALL_TIMEOUT_S = 10.0
 SESSIONS_MAX = 1_000
 SESSION_IDLE_S = 8 * 3600.0
 _CALLS_AT_ONCE = 6
-"""Of one visitor: as many requests as a browser sends at a time."""
+"""Per visitor: as many as a browser's parallel requests."""
 _ATTEMPTS, _ATTEMPTS_WINDOW_S = 10, 60.0
 _ADDRESSES_MAX = 10_000
 _NOT_OFFERED = "does not offer"
 
 
 class Visitor:
-    """One session: who it is, and its connections."""
+    """One session: its user, and its connections."""
 
     def __init__(self, settings: ConsoleSettings, sasl: Sasl | None, address: str) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -58,11 +58,11 @@ class Visitor:
         return self.name.partition("/")[0] if "/" in self.name else "default"
 
     def call(self, run: Callable[[Cluster], T]) -> T:
-        """What `run` makes of a cluster that nobody else uses meanwhile. Blocks: for threads."""
+        """Calls `run` with a cluster connection that nobody else uses meanwhile. Blocks: for threads only."""
         if not self._is_open:
             raise ApiError(HTTPStatus.UNAUTHORIZED, "Log in first.", "LOGIN")
         if not self._turns.acquire(timeout=CALL_TIMEOUT_S):
-            raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests at a time.")
+            raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests at once.")
         try:
             cluster = self._take()
             try:
@@ -96,7 +96,7 @@ class Visitor:
 
 
 class LoginForm(msgspec.Struct, frozen=True):
-    """What a visitor types."""
+    """A visitor's user name and password."""
 
     user: str
     password: str
@@ -106,7 +106,7 @@ class LoginForm(msgspec.Struct, frozen=True):
 
 
 class Visitors:
-    """All sessions, bounded in number and in time."""
+    """All sessions, limited in number and lifetime."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -115,7 +115,7 @@ class Visitors:
         self._anybody = None if settings.needs_login else Visitor(settings, None, "")
 
     def find(self, token: str) -> Visitor | None:
-        """The session of a cookie; without logins everybody has the same."""
+        """The session of a cookie; without logins, everyone shares one."""
         if self._anybody is not None:
             return self._anybody
         visitor = self._sessions.get(token)
@@ -130,23 +130,23 @@ class Visitors:
         return visitor
 
     def count_attempt(self, address: str) -> None:
-        """Raises if there were too many from this address in the last minute."""
+        """Raises if this address had too many attempts in the last minute."""
         now = time.monotonic()
         attempts = self._attempts.setdefault(address, deque())
         self._attempts.move_to_end(address)
         while attempts and now - attempts[0] > _ATTEMPTS_WINDOW_S:
             attempts.popleft()
         if len(attempts) >= _ATTEMPTS:
-            raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, "Too many attempts to log in: wait a minute.")
+            raise ApiError(HTTPStatus.TOO_MANY_REQUESTS, "Too many login attempts: wait a minute.")
         attempts.append(now)
         while len(self._attempts) > _ADDRESSES_MAX:
             self._attempts.popitem(last=False)
 
     def log_in(self, login: LoginForm, address: str) -> Visitor:
-        """A session for a visitor that the broker lets in. Blocks: for threads."""
+        """A new session, if the broker accepts the login. Blocks: for threads only."""
         mechanisms = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
         if self._settings.security.tls:
-            mechanisms.append("PLAIN")  # elsewhere it would show the password to whoever listens
+            mechanisms.append("PLAIN")  # without TLS it would send the password in the clear
         configured = self._settings.security.sasl
         if configured is not None and configured.mechanism in ("PLAIN", *mechanisms):
             mechanisms = [configured.mechanism]

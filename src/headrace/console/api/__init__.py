@@ -1,1 +1,1 @@
-"""The API under /api/v1, a file for each kind of thing; `table.py` lists all endpoints."""
+"""The API under /api/v1, one file per kind of resource; `table.py` lists all endpoints."""

@@ -1,4 +1,4 @@
-"""Groups of every type: a page of the list, and all about one: members, assignments, lag and its recent past."""
+"""Groups of every type: a page of the list, and one group with members, assignments, lag and lag history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONSUMER = "consumer"
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A group in the list; lag in records, null where it is not known."""
+    """A group in the list; lag in records, null if unknown."""
 
     group: str
     type: str
@@ -46,7 +46,7 @@ class MemberShown(msgspec.Struct, frozen=True):
 
 
 class PositionShown(msgspec.Struct, frozen=True):
-    """How far a group is in a partition; offsets as text, for topics of format stream."""
+    """A group's position in a partition; offsets are text, for topics of format `stream`."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class PositionShown(msgspec.Struct, frozen=True):
 
 
 class LagSeries(msgspec.Struct, frozen=True):
-    """Points of time, in seconds since 1970, and lag."""
+    """Times in seconds since 1970, and lag."""
 
     topic: str
     points: list[tuple[float, float]]
@@ -91,7 +91,7 @@ def list_groups(cluster: Cluster, question: ApiQuestion) -> GroupList:
 
 
 def _summary(cluster: Cluster, group: str) -> tuple[int | None, int | None]:
-    """Topics and lag of a group; one that cannot be read does not spoil the list."""
+    """Topics and lag of a group; a group that cannot be read does not break the list."""
     try:
         positions = positions_of(cluster, group, {})
     except (KafkaError, UnsupportedApi):
@@ -125,7 +125,7 @@ def delete_group(cluster: Cluster, question: ApiQuestion) -> Done:
 
 
 def describe_existing(cluster: Cluster, group: str) -> GroupInfo:
-    """A group; older versions of the API call one that does not exist Dead."""
+    """A group; for a missing one, older API versions answer the state Dead."""
     info = Groups(cluster).describe_group(group)
     if info.state == "Dead":
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
@@ -133,7 +133,7 @@ def describe_existing(cluster: Cluster, group: str) -> GroupInfo:
 
 
 def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]) -> list[PositionShown]:
-    """What a group committed, and what its members have without a commit yet."""
+    """All committed partitions, and assigned ones without a commit."""
     committed = Groups(cluster).offsets(group)
     keys = sorted(committed.keys() | owners.keys())
     there = existing(cluster, keys)
@@ -155,7 +155,7 @@ def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]
 
 
 def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those of the partitions that are there: offsets outlive a topic that was deleted."""
+    """Only existing partitions: committed offsets outlive a deleted topic."""
     names = sorted({topic for topic, _ in partitions})
     topics = cluster.retrying(lambda: cluster.refresh(names)) if names else []
     there = {(t.name, p.partition_index) for t in topics if not t.error_code for p in t.partitions}
@@ -168,7 +168,7 @@ def _total(positions: list[PositionShown]) -> int | None:
 
 
 def _history(question: ApiQuestion, group: str, positions: list[PositionShown]) -> list[LagSeries]:
-    """The past of each topic's lag: what nodes counted, else what was seen here."""
+    """Lag history per topic: from the nodes' metrics, or else from earlier requests here."""
     series, organisation = question.state.series, question.visitor.organisation
     sums: dict[str, int] = {}
     for position in positions:

@@ -1,6 +1,6 @@
-"""Messages: read a piece at a time, one of them downloaded, one of them sent.
+"""Messages: read them page by page, download one, send one.
 
-What a record holds goes to the browser as text or as base64, in JSON: never as anything that a browser would render.
+Content goes to the browser as text or base64 in JSON, never as anything that a browser would render.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OFFSET_MAX = (1 << 63) - 1
 
 
 class Content(msgspec.Struct, frozen=True):
-    """Bytes of a record: text where they are UTF-8, else base64; cut where there are too many to show."""
+    """A key or value: text if it is UTF-8, else base64; truncated if it is too long to show."""
 
     size: int
     text: str | None = None
@@ -40,7 +40,7 @@ class HeaderShown(msgspec.Struct, frozen=True):
 
 
 class MessageShown(msgspec.Struct, frozen=True):
-    """Offset as text: JavaScript's numbers end at 2^53, and topics of format stream go beyond."""
+    """Offsets are text, because those of format `stream` exceed JavaScript's largest integer, 2^53."""
 
     partition: int
     offset: str
@@ -51,7 +51,7 @@ class MessageShown(msgspec.Struct, frozen=True):
 
 
 class MessagePiece(msgspec.Struct, frozen=True):
-    """Records in the order of their times, and the cursor for the next piece."""
+    """Records in timestamp order, and the cursor for the next page."""
 
     messages: list[MessageShown]
     cursor: str
@@ -62,7 +62,7 @@ class MessagePiece(msgspec.Struct, frozen=True):
 
 
 class NewMessage(msgspec.Struct, frozen=True):
-    """A record to send; content as text, or as base64 where `base64` is set. No value is a tombstone."""
+    """A record to send, as text, or as base64 if `base64` is set. Without a value it is a tombstone."""
 
     value: str | None = None
     key: str | None = None
@@ -78,14 +78,14 @@ class SentMessage(msgspec.Struct, frozen=True):
 
 
 class Download(msgspec.Struct, frozen=True):
-    """Bytes for an attachment, and the name of the file."""
+    """The content of a download, and its file name."""
 
     name: str
     content: bytes
 
 
 def read_messages(cluster: Cluster, question: ApiQuestion) -> MessagePiece:
-    """A piece: from a place, or from the cursor of the piece before."""
+    """One page, from a position or from the cursor of the page before."""
     topic = question.path["topic"]
     limit = question.number("limit", 50, 1, LIMIT_MAX)
     wait_ms = question.number("wait_ms", 0, 0, WAIT_MAX_MS)
@@ -114,7 +114,7 @@ def _match(question: ApiQuestion) -> Match | None:
     if not text:
         return None
     if len(text) > _SEARCH_MAX:
-        raise bad(f"A search has at most {_SEARCH_MAX} characters.")
+        raise bad(f"A search can have at most {_SEARCH_MAX} characters.")
     within = tuple(part for part in _PARTS if part in question.text("in").split(",")) or _PARTS
     return Match(text, within, not question.flag("exact_case"))
 
@@ -140,7 +140,7 @@ def _partitions(cluster: Cluster, topic: str, question: ApiQuestion) -> list[int
 
 
 def _start(cluster: Cluster, topic: str, partitions: list[int], place: str, question: ApiQuestion) -> dict[int, int]:
-    """Where to begin in each partition: never outside of what it holds."""
+    """The first offset per partition, always within its range."""
     admin = Admin(cluster)
     keys = [(topic, partition) for partition in partitions]
     starts = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, EARLIEST)).items()}
@@ -157,7 +157,7 @@ def _start(cluster: Cluster, topic: str, partitions: list[int], place: str, ques
             moment = question.number("time", 0, 0, _OFFSET_MAX)
             found = admin.list_offsets(dict.fromkeys(keys, moment))
             return {key[1]: at.offset if at.offset >= 0 else ends[key[1]] for key, at in found.items()}
-    raise bad("from is newest, oldest, end, offset or time.")
+    raise bad("from must be newest, oldest, end, offset or time.")
 
 
 def show(partition: int, record: Record) -> MessageShown:
@@ -178,7 +178,7 @@ def shown_content(content: bytes | None) -> Content | None:
 
 
 def _text_of(content: bytes, is_cut: bool) -> str | None:
-    """UTF-8 without control characters that no text has; a cut may fall into a character."""
+    """Whether this is UTF-8 text without unusual control characters; truncation may have split a character."""
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -193,13 +193,13 @@ def _printable(name: str) -> str:
 
 
 def download_message(cluster: Cluster, question: ApiQuestion) -> Download:
-    """One part of one record, whole, as a file."""
+    """The whole key or value of one record, as a file."""
     topic = question.path["topic"]
     partition = question.number("partition", 0, 0, 1 << 31)
     offset = question.number("offset", 0, 0, _OFFSET_MAX)
     part = question.text("part") or "value"
     if part not in ("key", "value"):
-        raise bad("part is key or value.")
+        raise bad("part must be key or value.")
     found = read_on(cluster, topic, {partition: offset}, 1, None, 0)
     record = next((record for _, record in found.records if record.offset == offset), None)
     content = None if record is None else record.key if part == "key" else record.value
@@ -211,7 +211,7 @@ def download_message(cluster: Cluster, question: ApiQuestion) -> Download:
 def send_message(cluster: Cluster, question: ApiQuestion) -> SentMessage:
     new: NewMessage = question.body
     topic = question.path["topic"]
-    Admin(cluster).describe_topic(topic)  # a name with a typing error must not become a topic
+    Admin(cluster).describe_topic(topic)  # a mistyped name must not create a topic
     headers = [(name, _content(value, new.base64)) for name, value in new.headers]
     producer = Producer(cluster)
     sent = producer.send(topic, _content(new.value, new.base64), _content(new.key, new.base64), headers, new.partition)

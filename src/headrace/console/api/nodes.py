@@ -1,4 +1,4 @@
-"""Nodes: who is in the cluster, and what this machine's nodes and their Redis say of themselves."""
+"""Nodes of the cluster, with the metrics of this machine's nodes and their Redis."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class NodeShown(msgspec.Struct, frozen=True):
     rack: str | None
     is_controller: bool
     ready: bool | None
-    """Null of nodes on other machines."""
+    """Null for nodes on other machines."""
     numbers: dict[str, float]
 
 
 class RedisShown(msgspec.Struct, frozen=True):
-    """A server of the store, as one node sees it."""
+    """A Redis server, as one node sees it."""
 
     node: str
     server: str
@@ -53,7 +53,7 @@ class RedisShown(msgspec.Struct, frozen=True):
     limit_bytes: float
     is_full: bool
     timelines: float
-    """Times another run of the server answered: it may have lost data."""
+    """Number of server restarts seen, each of which may have lost data."""
     reconnects: float
 
 
@@ -66,7 +66,7 @@ class ReplicaShown(msgspec.Struct, frozen=True):
 
 
 class ServerShown(msgspec.Struct, frozen=True):
-    """A server of the store, as it tells of itself (INFO)."""
+    """A Redis server, from its INFO."""
 
     server: str
     version: str
@@ -89,7 +89,7 @@ class NodesShown(msgspec.Struct, frozen=True):
     redis: list[RedisShown]
     servers: list[ServerShown]
     events: dict[str, float]
-    """Trouble that the store noticed, by kind."""
+    """Problems detected by the store, by kind."""
     durability: str
 
 
@@ -140,7 +140,7 @@ def show_node_configs(cluster: Cluster, question: ApiQuestion) -> NodeConfigs:
 
 
 def _may_see(cluster: Cluster) -> bool:
-    """Numbers of a node are about all its tenants: for those who may see its configs."""
+    """A node's numbers cover all organisations, so they need the right to see its configs."""
     try:
         Admin(cluster).describe_configs(str(next(iter(cluster.nodes))), BROKER, ["node.id"])
     except KafkaError:

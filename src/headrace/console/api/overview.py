@@ -1,4 +1,4 @@
-"""The first page: whether all is well, how much goes on, and what a crash would lose now."""
+"""The first page: health, throughput, and possible data loss in a crash."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.console.state import ConsoleState
 from headrace.wire.errors import KafkaError
 
 _LOSSES = {
-    "always": "Nothing: what was acknowledged is on disk.",
-    "everysec": "At most about the last second: the store's file is flushed every second.",
+    "always": "Nothing: all acknowledged records are on disk.",
+    "everysec": "About the last second at most: the store flushes its file every second.",
     "memory": "Everything: the store keeps nothing on disk.",
 }
 
 
 class NodeHealth(msgspec.Struct, frozen=True):
-    """A node of the cluster; ready and the numbers are known of this machine's nodes alone."""
+    """A node of the cluster; `ready` and numbers are known only for nodes on this machine."""
 
     id: int
     host: str
@@ -30,7 +30,7 @@ class Overview(msgspec.Struct, frozen=True):
     cluster_id: str | None
     nodes: list[NodeHealth]
     nodes_ready: int | None
-    """Of the nodes on this machine; null if there are none."""
+    """For nodes on this machine; null if there are none."""
     nodes_here: int
     topics: int
     partitions: int
@@ -41,17 +41,17 @@ class Overview(msgspec.Struct, frozen=True):
     requests_per_s: float | None
     connections: float | None
     memory_bytes: float | None
-    """Of all servers of the store."""
+    """All Redis servers together."""
     memory_limit_bytes: float | None
     durability: str
     crash_loss: str
     crash_loss_bytes: float | None
-    """About how many bytes that is at the rate of now."""
+    """Approximate bytes that is, at the current rate."""
     gaps: float | None
     """Offsets lost since the nodes started."""
     failures: float | None
     rates: list[tuple[float, float]]
-    """Bytes in, lately: times and values that only rise."""
+    """Recent bytes in: times and values of a counter."""
 
 
 def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
@@ -66,7 +66,7 @@ def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
     bytes_in = series.rate(("bytes_in", organisation))
     if bytes_in is None and state.settings.node_sockets:
         bytes_in = 0.0
-    # Numbers of a whole node are about all its tenants.
+    # A node's numbers cover all organisations.
     sees_nodes = not state.settings.needs_login or organisation == "default"
     lossy = {"everysec": bytes_in, "always": 0.0}
     return Overview(
@@ -88,7 +88,7 @@ def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
         memory_bytes=_of_store(state, "headrace_redis_memory_bytes") if sees_nodes else None,
         memory_limit_bytes=_of_store(state, "headrace_redis_memory_limit_bytes") if sees_nodes else None,
         durability=durability,
-        crash_loss=_LOSSES.get(durability, "That depends on how the store is replicated and saved."),
+        crash_loss=_LOSSES.get(durability, "Depends on the replication and persistence of the store."),
         crash_loss_bytes=lossy.get(durability),
         gaps=state.total("headrace_store_events_total", event="gaps") if sees_nodes else None,
         failures=state.total("headrace_request_failures_total") if sees_nodes else None,
@@ -97,6 +97,6 @@ def show_overview(cluster: Cluster, question: ApiQuestion) -> Overview:
 
 
 def _of_store(state: ConsoleState, name: str) -> float | None:
-    """A number of all servers: every node of this machine tells it of each, so one node's word is enough."""
+    """Sums a metric over all servers. Every node reports every server, so one node's values are enough."""
     told = [sum(one.value for one in readings if one.name == name) for readings in state.nodes if readings]
     return max(told, default=None)

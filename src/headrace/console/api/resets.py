@@ -1,4 +1,4 @@
-"""A group's offsets set anew: a plan first, then the same plan carried out. Only for groups without members."""
+"""Offset resets: a dry run first, then the same plan executed. Only for groups without members."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _DIGITS_MAX = 20
 
 
 class ResetOrder(msgspec.Struct, frozen=True):
-    """Where a group is to go on: `to` is earliest, latest, time (ms since 1970), offset or shift (by records)."""
+    """The new position: `to` is earliest, latest, time (ms since 1970), offset or shift (by records)."""
 
     group: str
     to: str
     value: int | str = 0
-    """Text where it is beyond JavaScript's numbers, as offsets of format `stream` are."""
+    """May be text, because offsets of format `stream` exceed JavaScript's largest integer."""
     topic: str = ""
-    """One topic; without one all that the group has offsets of."""
+    """One topic; without it, all topics with committed offsets."""
     partitions: list[int] = []
-    """Of the topic; none means all."""
+    """Partitions of the topic; empty means all."""
     execute: bool = False
 
     @property
     def number(self) -> int:
         text = str(self.value)
         if len(text) > _DIGITS_MAX or not text.removeprefix("-").isdecimal():
-            raise bad("value is a whole number.")
+            raise bad("value must be a whole number.")
         return int(text)
 
 
@@ -96,7 +96,7 @@ def _chosen(cluster: Cluster, order: ResetOrder, committed: dict[TopicPartition,
 def _moved(
     cluster: Cluster, order: ResetOrder, keys: list[TopicPartition], committed: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The new offsets: never outside of what a partition holds."""
+    """The new offsets, always within the partition's range."""
     if not keys:
         return {}
     admin = Admin(cluster)
@@ -118,7 +118,7 @@ def _moved(
                 raise bad(f"In {streams[0]} offsets are times (headrace.format=stream): give a time instead.")
             wanted = {key: committed[key] + order.number for key in keys if key in committed}
         case _:
-            raise bad("to is earliest, latest, time, offset or shift.")
+            raise bad("to must be earliest, latest, time, offset or shift.")
     return {key: min(max(at, start[key]), end[key]) for key, at in wanted.items()}
 
 

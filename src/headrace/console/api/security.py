@@ -1,4 +1,4 @@
-"""Users, ACLs and quotas, where the cluster has them and the visitor may see them; why not, where it may not."""
+"""Users, ACLs and quotas, or the reason why they cannot be shown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QuotaShown(msgspec.Struct, frozen=True):
 
 
 class SecurityShown(msgspec.Struct, frozen=True):
-    """Null with a sentence where something cannot be shown."""
+    """Null, with a reason, if something cannot be shown."""
 
     users: list[UserShown] | None
     users_trouble: str
@@ -72,12 +72,12 @@ def _tried(read: Callable[[], T]) -> tuple[T | None, str]:
     try:
         return read(), ""
     except UnsupportedApi:
-        return None, "This cluster does not offer it."
+        return None, "This cluster does not support it."
     except KafkaError as error:
         if error.code is ErrorCode.SECURITY_DISABLED:
-            return None, "There is no authorizer: everybody may do everything."
+            return None, "There is no authorizer: everyone may do everything."
         if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            return None, "You may not see this."
+            return None, "You are not allowed to see this."
         return None, error.message or error.code.name
 
 

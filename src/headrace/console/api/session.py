@@ -1,4 +1,4 @@
-"""Who the visitor is, and what the console lets everybody do."""
+"""The visitor's identity, and what the console allows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class SessionShown(msgspec.Struct, frozen=True):
     is_logged_in: bool
     read_only: bool
     has_nodes: bool
-    """Whether nodes of this machine show their metrics here."""
+    """Whether the console has metrics of nodes on this machine."""
     bootstrap: str
     version: str

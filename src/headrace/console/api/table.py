@@ -1,4 +1,4 @@
-"""Every endpoint that is answered from the cluster. Logins, events and downloads have ways of their own (app.py)."""
+"""Every endpoint that queries the cluster. Logins, events and downloads are in app.py."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from headrace.console.api.topic_changes import (
 from headrace.console.api.topics import TopicList, TopicShown, list_topics, show_topic
 from headrace.console.endpoints import ApiEndpoint, Done, Param
 
-_SEARCH = Param("search", "string", "Only names with this in them.")
-_PAGE = Param("page", "integer", "Page of the list, from 1 on.")
-_CONFIRM = Param("confirm", "string", "The name once more, typed by the visitor.", required=True)
+_SEARCH = Param("search", "string", "Only names that contain this text.")
+_PAGE = Param("page", "integer", "Page of the list, from 1.")
+_CONFIRM = Param("confirm", "string", "The name again, as confirmation.", required=True)
 _GROUP = Param("group", "string", "Name of the group.", required=True)
 
 MESSAGE_PARAMS = (
     Param("from", "string", "newest (default), oldest, end, offset or time."),
-    Param("offset", "integer", "Where to begin, with from=offset."),
-    Param("time", "integer", "Where to begin, in milliseconds since 1970, with from=time."),
-    Param("partition", "integer", "One partition; without it all."),
-    Param("limit", "integer", "At most this many messages, up to 200."),
-    Param("search", "string", "Only messages with this text in them."),
-    Param("in", "string", "Where to search: key, value and headers, with commas between."),
-    Param("exact_case", "boolean", "Whether capital letters count."),
-    Param("cursor", "string", "Go on where another piece ended."),
-    Param("wait_ms", "integer", "Wait for new messages at the end, up to 5000."),
+    Param("offset", "integer", "First offset, with from=offset."),
+    Param("time", "integer", "Start time in milliseconds since 1970, with from=time."),
+    Param("partition", "integer", "Only this partition; default: all."),
+    Param("limit", "integer", "Maximum number of messages, up to 200."),
+    Param("search", "string", "Only messages that contain this text."),
+    Param("in", "string", "Where to search: key, value and headers, separated by commas."),
+    Param("exact_case", "boolean", "Match case."),
+    Param("cursor", "string", "Cursor of the previous page."),
+    Param("wait_ms", "integer", "How long to wait for new messages at the end, in milliseconds, up to 5000."),
 )
 
 ENDPOINTS = (
-    ApiEndpoint("GET", "/overview", "Health, rates, and what a crash would lose.", show_overview, Overview),
+    ApiEndpoint("GET", "/overview", "Health, rates, and possible data loss in a crash.", show_overview, Overview),
     ApiEndpoint(
         "GET", "/topics", "A page of the topics.", list_topics, TopicList,
-        (_SEARCH, _PAGE, Param("internal", "boolean", "Internal topics too.")),
+        (_SEARCH, _PAGE, Param("internal", "boolean", "Include internal topics.")),
     ),
     ApiEndpoint("POST", "/topics", "Create a topic.", create_topic, Done, body=NewTopic, changes=True),
-    ApiEndpoint("GET", "/topics/{topic}", "A topic, its partitions and configs.", show_topic, TopicShown),
+    ApiEndpoint("GET", "/topics/{topic}", "A topic with its partitions and configs.", show_topic, TopicShown),
     ApiEndpoint(
         "DELETE", "/topics/{topic}", "Delete a topic with its records.", delete_topic, Done, (_CONFIRM,), changes=True
     ),
@@ -57,15 +57,15 @@ ENDPOINTS = (
         changes=True,
     ),
     ApiEndpoint(
-        "POST", "/topics/{topic}/partitions", "Raise the number of partitions.", add_partitions, Done,
+        "POST", "/topics/{topic}/partitions", "Add partitions.", add_partitions, Done,
         body=MorePartitions, changes=True,
     ),
     ApiEndpoint(
-        "POST", "/topics/{topic}/delete-records", "Delete the records before offsets.", delete_records, Done,
+        "POST", "/topics/{topic}/delete-records", "Delete records before the given offsets.", delete_records, Done,
         (_CONFIRM,), RecordsBefore, changes=True,
     ),
     ApiEndpoint(
-        "GET", "/topics/{topic}/messages", "A piece of the messages, and a cursor.", read_messages, MessagePiece,
+        "GET", "/topics/{topic}/messages", "A page of messages, and its cursor.", read_messages, MessagePiece,
         MESSAGE_PARAMS,
     ),
     ApiEndpoint(
@@ -75,20 +75,20 @@ ENDPOINTS = (
         "GET", "/groups", "A page of the groups.", list_groups, GroupList,
         (_SEARCH, _PAGE, Param("state", "string", "Only groups in this state.")),
     ),
-    ApiEndpoint("GET", "/groups/detail", "A group, its members and lag.", show_group, GroupShown, (_GROUP,)),
+    ApiEndpoint("GET", "/groups/detail", "A group with its members and lag.", show_group, GroupShown, (_GROUP,)),
     ApiEndpoint("DELETE", "/groups/detail", "Delete a group.", delete_group, Done, (_GROUP, _CONFIRM), changes=True),
     ApiEndpoint(
-        "POST", "/groups/reset", "Set a group's offsets, or show what that would do.", reset_offsets, ResetShown,
+        "POST", "/groups/reset", "Reset a group's offsets, or show the plan (dry run).", reset_offsets, ResetShown,
         body=ResetOrder, changes=True,
     ),
-    ApiEndpoint("GET", "/nodes", "Nodes, and the Redis servers that they use.", show_nodes, NodesShown),
+    ApiEndpoint("GET", "/nodes", "Nodes, and their Redis servers.", show_nodes, NodesShown),
     ApiEndpoint(
         "GET", "/nodes/configs", "A node's configs.", show_node_configs, NodeConfigs,
         (Param("node", "integer", "Id of the node."),),
     ),
-    ApiEndpoint("GET", "/lake", "Tiered topics, and how far they are.", show_lake, LakeShown, (_SEARCH, _PAGE)),
+    ApiEndpoint("GET", "/lake", "Tiered topics and their progress.", show_lake, LakeShown, (_SEARCH, _PAGE)),
     ApiEndpoint(
-        "GET", "/streams", "Topics that Redis code shares, with their keys.", show_streams, StreamsShown,
+        "GET", "/streams", "Topics shared with Redis code, with their keys.", show_streams, StreamsShown,
         (_SEARCH, _PAGE),
     ),
     ApiEndpoint("GET", "/security", "Users, ACLs and quotas.", show_security, SecurityShown),

@@ -1,4 +1,4 @@
-"""The lake and the streams: topics whose records leave Redis, and topics that Redis code shares."""
+"""The lake and streams: tiered topics, and topics shared with Redis code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE_SIZE = 20
 
 
 class LakePartition(msgspec.Struct, frozen=True):
-    """How far a partition is: up to `lake_end` it is archived, below `local_start` it is in the lake alone."""
+    """A partition's offsets: archived up to `lake_end`, only in the lake below `local_start`."""
 
     partition: int
     log_start: int
@@ -24,7 +24,7 @@ class LakePartition(msgspec.Struct, frozen=True):
     end: int | None
     lake_bytes: int | None
     lag: int | None
-    """Records that are not in the lake yet."""
+    """Records not yet in the lake."""
 
 
 class ProofShown(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class ProofShown(msgspec.Struct, frozen=True):
 
 
 class LakeTable(msgspec.Struct, frozen=True):
-    """A topic's table; `trouble` says why nothing else is known."""
+    """A topic's table; `trouble` says why the rest is unknown."""
 
     trouble: str | None = None
     place: str | None = None
@@ -46,7 +46,7 @@ class LakeTable(msgspec.Struct, frozen=True):
     size_bytes: int | None = None
     last_commit_ms: int | None = None
     rejects: int | None = None
-    """Records that fit no schema, if the topic has a typed table."""
+    """Records that do not match the schema, if the topic has a typed table."""
     proof: ProofShown | None = None
 
 
@@ -65,7 +65,7 @@ class LakeShown(msgspec.Struct, frozen=True):
 
 
 class PendingShown(msgspec.Struct, frozen=True):
-    """An entry that a consumer of Redis was given and has not confirmed."""
+    """An entry delivered to a Redis consumer but not acknowledged."""
 
     id: str
     consumer: str
@@ -74,7 +74,7 @@ class PendingShown(msgspec.Struct, frozen=True):
 
 
 class StreamGroupShown(msgspec.Struct, frozen=True):
-    """A consumer group of Redis on the key."""
+    """A Redis consumer group on the key."""
 
     name: str
     consumers: int
@@ -85,7 +85,7 @@ class StreamGroupShown(msgspec.Struct, frozen=True):
 
 
 class StreamShown(msgspec.Struct, frozen=True):
-    """A partition's key, as XINFO tells it."""
+    """A partition's key, as shown by XINFO."""
 
     partition: int
     key: str
@@ -125,7 +125,7 @@ def _lake_topic(cluster: Cluster, name: str) -> LakeTopic:
                 tier.lake_bytes, lag,
             )
         )  # fmt: skip
-    table = read_fact(cluster, name, TABLE, LakeTable) or LakeTable(trouble="The broker does not tell.")
+    table = read_fact(cluster, name, TABLE, LakeTable) or LakeTable(trouble="The broker does not report it.")
     return LakeTopic(name, partitions, sum(p.local_start - p.log_start for p in partitions), table)
 
 

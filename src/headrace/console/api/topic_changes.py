@@ -1,4 +1,4 @@
-"""Topics created, altered, emptied and deleted."""
+"""Creating, altering, emptying and deleting topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class ConfigChanges(msgspec.Struct, frozen=True):
-    """Values by name; null takes a config back to its default."""
+    """Values by name; null resets a config to its default."""
 
     configs: dict[str, str | None]
 
@@ -29,7 +29,7 @@ class MorePartitions(msgspec.Struct, frozen=True):
 
 
 class RecordsBefore(msgspec.Struct, frozen=True):
-    """Offsets by partition: records before them go; -1 means all."""
+    """Offsets by partition: records before them are deleted; -1 means all."""
 
     offsets: dict[int, int]
 
@@ -43,7 +43,7 @@ def create_topic(cluster: Cluster, question: ApiQuestion) -> Done:
 def alter_configs(cluster: Cluster, question: ApiQuestion) -> Done:
     changes: ConfigChanges = question.body
     if not changes.configs:
-        raise bad("No config is named.")
+        raise bad("Name at least one config.")
     Admin(cluster).alter_configs(question.path["topic"], changes.configs)
     return Done()
 

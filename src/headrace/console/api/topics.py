@@ -1,4 +1,4 @@
-"""Topics: a page of the list, and all about one."""
+"""Topics: a page of the list, and one topic in detail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CONFIGS_AT_ONCE = 2_000
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A topic in the list. Numbers are null where nobody knows them."""
+    """A topic in the list. Unknown numbers are null."""
 
     name: str
     partitions: int
@@ -60,9 +60,9 @@ class TopicList(msgspec.Struct, frozen=True):
 
 
 class PartitionShown(msgspec.Struct, frozen=True):
-    """A partition, and where its records live: from log start to local start in the lake alone, from there in Redis.
+    """A partition, and where its records are: from log start to local start only in the lake, from there in Redis.
 
-    Offsets are text: JavaScript's numbers end at 2^53, and those of format `stream` go beyond.
+    Offsets are text, because those of format `stream` exceed JavaScript's largest integer, 2^53.
     """
 
     partition: int
@@ -75,7 +75,7 @@ class PartitionShown(msgspec.Struct, frozen=True):
     end: str
     lake_end: str | None
     cached_from: str | None
-    """From here on its leader has the records in memory, too."""
+    """Records from here on are also in the leader's memory."""
     size_bytes: int | None
     trouble: str | None
 
@@ -105,7 +105,7 @@ class TopicShown(msgspec.Struct, frozen=True):
 
 
 def list_topics(cluster: Cluster, question: ApiQuestion) -> TopicList:
-    """A page of the topics whose name has the search in it."""
+    """A page of the topics whose name contains the search text."""
     search, internal = question.text("search").lower(), question.flag("internal")
     found = [
         topic
@@ -117,7 +117,7 @@ def list_topics(cluster: Cluster, question: ApiQuestion) -> TopicList:
 
 
 def all_topics(cluster: Cluster, question: ApiQuestion) -> list[TopicInfo]:
-    """Those that the visitor may see, as they are now or were a moment ago."""
+    """The topics visible to the visitor, briefly cached."""
     return question.state.kept.get(question.visitor.token, "topics", Admin(cluster).list_topics)
 
 
@@ -144,7 +144,7 @@ def _rows(cluster: Cluster, question: ApiQuestion, topics: list[TopicInfo]) -> l
 
 
 def _rates(question: ApiQuestion, topic: str, end: int | None) -> tuple[float | None, float | None]:
-    """Records and bytes in a second: as the nodes count them, else from ends seen here before."""
+    """Records and bytes per second: from the nodes' metrics, or else from end offsets seen earlier."""
     series, organisation = question.state.series, question.visitor.organisation
     if question.state.settings.node_sockets:
         return series.rate(("records_in", organisation, topic)), series.rate(("bytes_in", organisation, topic))
@@ -200,7 +200,7 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
 
 
 class _Entries(msgspec.Struct, frozen=True):
-    """Of a stream's status, how many entries it has."""
+    """The number of entries in a stream's status."""
 
     entries: int
 
@@ -210,7 +210,7 @@ def _text(offset: int | None) -> str | None:
 
 
 def _cached(cluster: Cluster, topic: TopicInfo) -> dict[int, int]:
-    """First offset in memory, by partition, as each leader tells of its own."""
+    """First offset in memory per partition, as reported by its leader."""
     found: dict[int, int] = {}
     for node_id in sorted({p.leader for p in topic.partitions if p.leader >= 0})[:_LEADERS_MAX]:
         told = read_fact_of_node(cluster, node_id, topic.name, CACHED, dict[int, int]) or {}
@@ -219,7 +219,7 @@ def _cached(cluster: Cluster, topic: TopicInfo) -> dict[int, int]:
 
 
 class PartitionTier(msgspec.Struct, frozen=True):
-    """How far a partition of a tiered topic is in the lake, as the broker tells it."""
+    """A tiered partition's offsets in the lake, as reported by the broker."""
 
     partition: int
     log_start: int
@@ -231,20 +231,20 @@ class PartitionTier(msgspec.Struct, frozen=True):
 
 
 def tiering_of(cluster: Cluster, topic: str) -> dict[int, PartitionTier]:
-    """By partition; nothing where the broker is no Headrace."""
+    """By partition; empty if the broker is not Headrace."""
     tiers = read_fact(cluster, topic, TIERING, list[PartitionTier]) or []
     return {tier.partition: tier for tier in tiers}
 
 
 def offsets_of(cluster: Cluster, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    """Of each partition the offset that a special time stands for."""
+    """The offset of a special timestamp (earliest, latest) per partition."""
     if not partitions:
         return {}
     return {key: found.offset for key, found in Admin(cluster).list_offsets(dict.fromkeys(partitions, at)).items()}
 
 
 def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What partitions weigh, where the brokers say so."""
+    """Partition sizes, if the brokers report them."""
     found: dict[TopicPartition, int] = {}
     try:
         for node_id, led in cluster.by_leader(partitions).items():
@@ -254,12 +254,12 @@ def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPa
                 for topic in log_dir.topics:
                     found |= {(topic.name, p.partition_index): p.partition_size for p in topic.partitions}
     except (UnsupportedApi, KafkaError):
-        return {}  # a visitor may lack the right; the rest of the page stands without sizes
+        return {}  # the visitor may lack the right; sizes are optional
     return found
 
 
 def configs_of(cluster: Cluster, topics: Iterable[str], config: str) -> dict[str, str]:
-    """One config of many topics, in few requests; nothing from brokers that do not have it."""
+    """One config of many topics in few requests; empty if the broker does not know it."""
     found: dict[str, str] = {}
     try:
         for names in batched(topics, _CONFIGS_AT_ONCE):
@@ -277,12 +277,12 @@ def configs_of(cluster: Cluster, topics: Iterable[str], config: str) -> dict[str
 
 
 def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of at most so many."""
+    """Splits a list into chunks."""
     iterator = iter(items)
     while taken := list(islice(iterator, size)):
         yield taken
 
 
 def kafka_id(bits: bytes) -> str | None:
-    """A topic's id as Kafka's tools write it."""
+    """A topic id as written by Kafka's tools."""
     return None if bits == ZERO_UUID else base64.urlsafe_b64encode(bits).decode().rstrip("=")

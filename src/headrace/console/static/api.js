@@ -1,4 +1,4 @@
-// The one way to the server: JSON under /api/v1. Errors are sentences.
+// All requests to the server: JSON under /api/v1. Errors are sentences.
 export class ApiError extends Error {
   constructor(status, body) {
     super(body.error || `The server answered ${status}.`);
@@ -7,7 +7,7 @@ export class ApiError extends Error {
   }
 }
 
-// What every page shows on top while the broker or the console is away; empty: all is well.
+// Shown on top of every page while the broker or the console is unavailable; empty: all is well.
 export function tellTrouble(sentence) {
   window.dispatchEvent(new CustomEvent("trouble", { detail: sentence }));
 }

@@ -1,4 +1,4 @@
-// The shell: navigation, login, and which page is shown. A page is a function that fills `main` and returns its end.
+// The shell: navigation, login and routing. A page is a function that fills `main` and returns its cleanup.
 import { fill, h } from "./dom.js";
 import { get, post, remove } from "./api.js";
 
@@ -69,7 +69,7 @@ function login() {
       await show();
     } catch (error) { fill(trouble, h("p", { class: "error" }, error.message)); }
   } },
-  h("h1", {}, "Log in"), h("p", { class: "soft" }, "With your user of the broker at ", session.bootstrap, "."), trouble,
+  h("h1", {}, "Log in"), h("p", { class: "soft" }, "As your user on the broker at ", session.bootstrap, "."), trouble,
   h("div", { class: "row" }, h("label", { class: "field grow" }, "User", user)),
   h("div", { class: "row" }, h("label", { class: "field grow" }, "Password", password)),
   h("p", {}, h("button", { class: "primary" }, "Log in"))));
@@ -84,7 +84,7 @@ async function logOut() {
 window.addEventListener("hashchange", async () => { await show(); main.focus(); window.scrollTo(0, 0); });
 window.addEventListener("trouble", ({ detail }) => {
   const box = document.getElementById("trouble");
-  const said = detail ? `${detail} What is shown may be old.` : "";
+  const said = detail ? `${detail} The page may be stale.` : "";
   if (box.textContent !== said) fill(box, said ? h("p", { class: "error" }, said) : null);
 });
 window.addEventListener("login-needed", () => { session.is_logged_in = false; show(); });

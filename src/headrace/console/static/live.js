@@ -1,4 +1,4 @@
-// Live values: one event stream for all tabs of a browser. The tab with the lock has it and tells the others.
+// Live values: one event stream for all tabs of a browser. The tab that holds the lock shares it with the others.
 import { tellTrouble } from "./api.js";
 
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("headrace-console") : null;

@@ -14,7 +14,7 @@ function lagPlots(history) {
 
 function resetForm(group, found, done) {
   const topics = [...new Set(found.positions.map((row) => row.topic))];
-  const topic = h("select", {}, h("option", { value: "" }, "all with offsets"), topics.map((name) => h("option", { value: name }, name)));
+  const topic = h("select", {}, h("option", { value: "" }, "all topics with offsets"), topics.map((name) => h("option", { value: name }, name)));
   const to = h("select", { onchange: shape }, [["earliest", "the beginning"], ["latest", "the end"], ["time", "a time"], ["offset", "an offset"], ["shift", "by a number of records"]].map(([key, text]) => h("option", { value: key }, text)));
   const value = h("input", { inputmode: "numeric", pattern: "-?[0-9]{1,19}", value: "0" }), when = h("input", { type: "datetime-local", step: "1" });
   const valueField = field("Number", value), whenField = field("Time (local)", when);
@@ -30,7 +30,7 @@ function resetForm(group, found, done) {
     } catch (error) { fill(plan, h("p", { class: "error" }, error.message)); }
   }
   function execute() {
-    confirmByName("Set offsets", "The group reads on from there.", group, async () => { await post("/groups/reset", order(true)); notice("The offsets were set."); fill(plan); done(); });
+    confirmByName("Set offsets", "The group continues from there.", group, async () => { await post("/groups/reset", order(true)); notice("The offsets were set."); fill(plan); done(); });
   }
   shape();
   return h("section", { class: "panel" }, h("h2", {}, "Reset offsets"), found.members.length ? h("p", { class: "soft" }, "Only a group without members can be reset: stop its consumers first.") : null,
@@ -43,7 +43,7 @@ export default async function groupPage(area, [group], _, session) {
   async function load() {
     const found = await get("/groups/detail", { group });
     fill(head, h("h1", {}, group), stateBadge(found.state), found.protocol ? h("span", { class: "soft" }, found.protocol) : null, h("span", { class: "soft" }, `lag ${number(found.lag)}`),
-      session.read_only ? null : h("div", { class: "push" }, h("button", { class: "danger", type: "button", onclick: () => confirmByName("Delete this group", "Its committed offsets go with it.", group, async (typed) => { await remove("/groups/detail", { group, confirm: typed }); notice(`Group ${group} was deleted.`); location.hash = "#/groups"; }) }, "Delete")));
+      session.read_only ? null : h("div", { class: "push" }, h("button", { class: "danger", type: "button", onclick: () => confirmByName("Delete this group", "Its committed offsets are deleted, too.", group, async (typed) => { await remove("/groups/detail", { group, confirm: typed }); notice(`Group ${group} was deleted.`); location.hash = "#/groups"; }) }, "Delete")));
     fill(lag, h("h2", {}, "Lag over time"), found.history.length ? lagPlots(found.history) : h("p", { class: "soft" }, "Nothing was committed yet."));
     const clients = Object.fromEntries(found.members.map((member) => [member.member_id, member.client_id || member.member_id]));
     fill(positions, h("h2", {}, "Offsets"), table("Offsets", POSITIONS, found.positions.map((row) => cells(POSITIONS, [link(`#/topics/${part(row.topic)}`, row.topic), row.partition, whole(row.committed), whole(row.end), number(row.lag), clients[row.member_id] || "–"])), "Nothing was committed."));

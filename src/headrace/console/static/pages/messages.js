@@ -9,7 +9,7 @@ const LIVE_WAIT_MS = 2000;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const COLUMNS = ["Partition", "Offset", "Time (UTC)", "Key", "Value"];
 
-// A schema is kept in this browser, for each topic, and for keys and values apart.
+// Schemas are stored in this browser, per topic, and separately for keys and values.
 function avroView(content, place) {
   const stored = `avro:${place}`;
   const input = h("textarea", { rows: "5", spellcheck: "false", value: localStorage.getItem(stored) || "", placeholder: '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}' });
@@ -20,7 +20,7 @@ function avroView(content, place) {
       localStorage.setItem(stored, input.value);
       const value = decodeAvro(schema, bytesOf(content));
       fill(result, value !== null && typeof value === "object" ? asTree(value) : h("pre", { tabindex: "0" }, JSON.stringify(value)));
-    } catch (error) { fill(result, h("p", { class: "error" }, `This does not fit: ${error.message}.`)); }
+    } catch (error) { fill(result, h("p", { class: "error" }, `The schema does not match: ${error.message}.`)); }
   }
   if (input.value) decode();
   return h("form", { onsubmit: (event) => { event.preventDefault(); decode(); } }, result, field("Avro schema (kept in this browser)", input), h("p", {}, h("button", {}, "Decode")));
@@ -47,11 +47,11 @@ function contentView(content, download, place) {
     h("span", { class: "soft" }, bytes(content.size), content.is_cut ? ", only the beginning is shown" : "")), body);
 }
 
-// A form has text alone, with one kind of line end: everything else goes as base64, and what is cut does not go at all.
+// A form holds only text with one kind of line ending: anything else is sent as base64, and truncated content not at all.
 function sendAgain(topic, message) {
   const parts = [message.key, message.value, ...message.headers.map((one) => one.value)].filter((part) => part !== null);
   if (parts.some((part) => part.is_cut)) { notice("This message is too large for the form: download it, and send the file with a client."); return; }
-  if (message.headers.some((one) => /[=\n]/.test(one.name))) { notice("A header's name does not fit into the form."); return; }
+  if (message.headers.some((one) => /[=\n]/.test(one.name))) { notice("A header name contains = or a line break, which the form cannot send."); return; }
   const base64 = parts.some((part) => typeof part.text !== "string" || /[\r]/.test(part.text)) || message.headers.some((one) => one.value?.text?.includes("\n"));
   const shape = (part) => (part === null ? null : base64 ? btoa(String.fromCharCode(...bytesOf(part))) : part.text);
   sessionStorage.setItem("send-again", JSON.stringify({ base64, key: shape(message.key), value: shape(message.value), headers: message.headers.map((one) => [one.name, shape(one.value)]) }));
@@ -117,7 +117,7 @@ export default async function messages(area, topic, query, session) {
     shown += lines.length;
     while (onTop && rows.children.length > SHOWN_MAX) rows.lastElementChild.remove();
   }
-  // A search is pieces, one after the other, until there is a page of matches, the end, the budget or the stop button.
+  // A search reads page after page until there are enough matches, the end, the budget or the stop button.
   async function run(isNew) {
     stop();
     if (isNew) { rows.replaceChildren(); cursor = ""; shown = 0; }
@@ -134,7 +134,7 @@ export default async function messages(area, topic, query, session) {
         scanned += found.scanned;
         size += found.scanned_bytes;
         put(found, newest);
-        if (!shown && found.at_end) fill(rows, h("tr", {}, h("td", { colspan: "5", class: "soft" }, search.value ? "No message has this in it." : "No messages.")));
+        if (!shown && found.at_end) fill(rows, h("tr", {}, h("td", { colspan: "5", class: "soft" }, search.value ? "No message matches." : "No messages.")));
         status.textContent = `${number(shown)} shown, ${number(scanned)} messages (${bytes(size)}) read${found.at_end ? ", at the end" : ""}${found.trouble ? `; ${found.trouble}` : ""}`;
       } while (search.value && !found.at_end && shown - from < 50 && size < SEARCH_MAX_BYTES && !signal.aborted);
       more.hidden = found.at_end || newest;

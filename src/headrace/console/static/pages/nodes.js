@@ -2,8 +2,8 @@ import { badge, bytes, cells, fill, h, number, table } from "../dom.js";
 import { get } from "../api.js";
 
 const NODES = [{ title: "Node", num: true }, { title: "Address" }, { title: "Role" }, { title: "Ready" }, { title: "Memory", num: true }, { title: "Connections", num: true }, { title: "Partitions led", num: true }, { title: "CPU seconds", num: true }, { title: "Configs" }];
-const REDIS = [{ title: "Server", name: true }, { title: "Seen by node", num: true }, { title: "State" }, { title: "Memory", num: true }, { title: "Reconnects", num: true }, { title: "Other runs seen", num: true }];
-const SERVERS = [{ title: "Server", name: true }, { title: "Version" }, { title: "Memory", num: true }, { title: "Limit", num: true }, { title: "When full" }, { title: "On disk", name: true }, { title: "Replicas", name: true }, { title: "Clients", num: true }, { title: "Up for", num: true }];
+const REDIS = [{ title: "Server", name: true }, { title: "Seen by node", num: true }, { title: "State" }, { title: "Memory", num: true }, { title: "Reconnects", num: true }, { title: "Restarts seen", num: true }];
+const SERVERS = [{ title: "Server", name: true }, { title: "Version" }, { title: "Memory", num: true }, { title: "Limit", num: true }, { title: "When full" }, { title: "On disk", name: true }, { title: "Replicas", name: true }, { title: "Clients", num: true }, { title: "Uptime", num: true }];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }];
 const readiness = (ready) => (ready === null ? "–" : badge(ready ? "ready" : "not ready", ready ? "good" : "bad"));
 
@@ -32,7 +32,7 @@ export default async function nodes(area) {
     const servers = found.servers.map((one) => cells(SERVERS, [h("span", { class: "mono" }, one.server), one.version, bytes(one.used_bytes), one.limit_bytes ? bytes(one.limit_bytes) : "none", one.policy, disk(one), replicas(one), number(one.clients), span(one.uptime_s)]));
     fill(list, h("section", { class: "panel" }, h("h2", {}, "Nodes"), table("Nodes", NODES, rows)),
       servers.length ? h("section", { class: "panel" }, h("h2", {}, servers.length > 1 ? `Store: ${servers.length} servers` : "Store"), table("Store", SERVERS, servers)) : null,
-      found.redis.length ? h("section", { class: "panel" }, h("h2", {}, "As the nodes see it"), table("As the nodes see it", REDIS, redis), h("p", { class: "soft" }, found.durability ? `The embedded server's durability: ${found.durability}. ` : "", events.length ? `Trouble noticed: ${events.map(([kind, count]) => `${kind} ${number(count)}`).join(", ")}.` : "No trouble was noticed.")) : null);
+      found.redis.length ? h("section", { class: "panel" }, h("h2", {}, "As the nodes see it"), table("As the nodes see it", REDIS, redis), h("p", { class: "soft" }, found.durability ? `The embedded server's durability: ${found.durability}. ` : "", events.length ? `Problems detected: ${events.map(([kind, count]) => `${kind} ${number(count)}`).join(", ")}.` : "No problems detected.")) : null);
   }
   fill(area, h("div", { class: "head" }, h("h1", {}, "Nodes")), list, configs);
   await load();

@@ -11,8 +11,8 @@ function shown(topic) {
   const keys = topic.keys.map((row) => cells(KEYS, [row.partition, mono(row.key), number(row.entries), number(row.entries_added), mono(row.first_id), mono(row.last_id), bytes(row.size_bytes)]));
   const groups = topic.keys.flatMap((row) => row.groups.map((group) => cells(GROUPS, [group.name, row.partition, number(group.consumers), number(group.pending), mono(group.last_delivered), number(group.lag)])));
   const pending = topic.keys.flatMap((row) => row.groups.flatMap((group) => group.oldest.map((entry) => cells(PENDING, [mono(entry.id), group.name, entry.consumer, idle(entry.idle_ms), number(entry.deliveries)]))));
-  return h("section", { class: "panel" }, h("h2", {}, link(`#/topics/${part(topic.topic)}`, topic.topic)), table(`Streams of ${topic.topic}`, KEYS, keys, "The broker does not tell."),
-    groups.length ? [h("h3", {}, "Consumer groups of Redis"), table(`Redis groups of ${topic.topic}`, GROUPS, groups)] : null,
+  return h("section", { class: "panel" }, h("h2", {}, link(`#/topics/${part(topic.topic)}`, topic.topic)), table(`Streams of ${topic.topic}`, KEYS, keys, "The broker does not report it."),
+    groups.length ? [h("h3", {}, "Redis consumer groups"), table(`Redis groups of ${topic.topic}`, GROUPS, groups)] : null,
     pending.length ? h("details", {}, h("summary", {}, `Pending entries, the oldest ${number(pending.length)}`), table(`Pending entries of ${topic.topic}`, PENDING, pending)) : null);
 }
 
@@ -21,9 +21,9 @@ export default async function streams(area) {
   const search = searchField("clicks", () => load(1));
   async function load(page) {
     const found = await get("/streams", { page, search: search.input.value });
-    fill(list, found.topics.length ? found.topics.map(shown) : h("section", { class: "panel" }, h("p", {}, search.input.value ? "No topic of format stream has this in its name." : "No topic has the format stream (headrace.format=stream), which Redis code can read and write.")), found.pages > 1 ? pager(found, load) : null);
+    fill(list, found.topics.length ? found.topics.map(shown) : h("section", { class: "panel" }, h("p", {}, search.input.value ? "No topic of format stream matches." : "No topic has the format stream (headrace.format=stream), which Redis code can read and write.")), found.pages > 1 ? pager(found, load) : null);
   }
-  fill(area, h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "soft" }, "topics that Redis code shares: an entry for each record"), search.box), list);
+  fill(area, h("div", { class: "head" }, h("h1", {}, "Streams"), h("span", { class: "soft" }, "topics shared with Redis code: one entry per record"), search.box), list);
   await load(1);
   return search.end;
 }

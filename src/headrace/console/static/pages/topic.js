@@ -5,13 +5,13 @@ import produce from "./produce.js";
 
 const PARTITIONS = [
   { title: "Partition", num: true }, { title: "Leader", num: true }, { title: "In sync" }, { title: "Log start", num: true },
-  { title: "Local start", num: true }, { title: "End", num: true }, { title: "In Redis", num: true }, { title: "Where it lives" },
+  { title: "Local start", num: true }, { title: "End", num: true }, { title: "In Redis", num: true }, { title: "Location" },
 ];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }, { title: "Change" }];
 
 const size = (to, from) => Math.max(0, Number(BigInt(to) - BigInt(from)));
 
-// Cold offsets are in the lake alone, archived ones in both, the rest in Redis; the newest are in memory, too.
+// Cold offsets are only in the lake, archived ones in both, the rest in Redis; the newest are also in memory.
 function bar(p, isStream) {
   const span = Math.max(1, size(p.end, p.log_start));
   const archived = p.lake_end === null ? p.local_start : String([p.lake_end, p.local_start].map(BigInt).reduce((a, b) => (a > b ? a : b)));
@@ -20,7 +20,7 @@ function bar(p, isStream) {
   const cached = p.cached_from === null ? 0 : Math.min(hot, size(p.end, p.cached_from));
   const words = { lake: "in the lake", both: "in Redis and the lake", redis: "in Redis" };
   const said = parts.filter(([, count]) => count > 0).map(([kind, count]) => (isStream ? words[kind] : `${number(count)} ${words[kind]}`));
-  if (cached) said.push(isStream ? "the newest in memory, too" : `the last ${number(cached)} in memory, too`);
+  if (cached) said.push(isStream ? "the newest also in memory" : `the last ${number(cached)} also in memory`);
   const box = h("div", { class: "bar", role: "img", "aria-label": said.join(", ") || "empty", title: said.join(", ") || "empty" });
   for (const [kind, count] of parts) {
     if (count <= 0) continue;
@@ -40,12 +40,12 @@ function partitions(area, topic, session, again) {
   ]));
   const count = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
   fill(area, table("Partitions", PARTITIONS, rows),
-    h("div", { class: "legend", "aria-hidden": "true" }, h("span", {}, h("i", { class: "redis" }), "Redis"), topic.is_tiered ? [h("span", {}, h("i", { class: "both" }), "Redis and lake"), h("span", {}, h("i", { class: "lake" }), "lake")] : null, h("span", {}, h("i", { class: "memory" }), "memory, too")),
+    h("div", { class: "legend", "aria-hidden": "true" }, h("span", {}, h("i", { class: "redis" }), "Redis"), topic.is_tiered ? [h("span", {}, h("i", { class: "both" }), "Redis and lake"), h("span", {}, h("i", { class: "lake" }), "lake")] : null, h("span", {}, h("i", { class: "memory" }), "also in memory")),
     session.read_only ? null : h("form", { class: "row", onsubmit: async (event) => {
       event.preventDefault();
       try { await post(`/topics/${part(topic.name)}/partitions`, { count: Number(count.value) }); notice("Partitions were added."); again(); }
       catch (error) { notice(error.message); }
-    } }, field("Raise partitions to", count), h("button", {}, "Add partitions")));
+    } }, field("Increase partitions to", count), h("button", {}, "Add partitions")));
 }
 
 function configs(area, topic, session, again) {
@@ -58,7 +58,7 @@ function configs(area, topic, session, again) {
   function edit(config, cell) {
     const input = h("input", { value: config.value ?? "", "aria-label": config.name });
     fill(cell, h("form", { class: "row", onsubmit: (event) => { event.preventDefault(); set(config.name, input.value); } },
-      input, h("button", { class: "primary" }, "Save"), config.differs ? h("button", { type: "button", onclick: () => set(config.name, null) }, "Back to default") : null));
+      input, h("button", { class: "primary" }, "Save"), config.differs ? h("button", { type: "button", onclick: () => set(config.name, null) }, "Reset to default") : null));
     input.focus();
   }
   function draw() {
@@ -70,7 +70,7 @@ function configs(area, topic, session, again) {
     });
     fill(list, table("Configs", CONFIGS, rows, "Every config has its default."));
   }
-  fill(area, h("label", { class: "check" }, all, "all configs, not only what differs from the default"), list);
+  fill(area, h("label", { class: "check" }, all, "include configs with default values"), list);
   draw();
 }
 
@@ -89,8 +89,8 @@ export default async function topicPage(area, [name, tab = "messages"], query, s
     const tile = (title, value) => h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value));
     fill(head, h("h1", {}, name), topic.format ? badge(`format ${topic.format}`) : null, topic.is_tiered ? badge("tiered", "good") : null,
       session.read_only ? null : h("div", { class: "push" },
-        h("button", { type: "button", class: "danger", onclick: () => confirmByName("Delete all records", "The topic stays, its records go.", name, (typed) => post(`/topics/${part(name)}/delete-records`, { offsets: Object.fromEntries(topic.partitions.map((p) => [p.partition, -1])) }, { confirm: typed }).then(load)) }, "Empty"),
-        h("button", { type: "button", class: "danger", onclick: () => confirmByName("Delete this topic", "The topic and its records go for good.", name, async (typed) => { await remove(`/topics/${part(name)}`, { confirm: typed }); notice(`Topic ${name} was deleted.`); location.hash = "#/topics"; }) }, "Delete")));
+        h("button", { type: "button", class: "danger", onclick: () => confirmByName("Delete all records", "The topic stays; all its records are deleted.", name, (typed) => post(`/topics/${part(name)}/delete-records`, { offsets: Object.fromEntries(topic.partitions.map((p) => [p.partition, -1])) }, { confirm: typed }).then(load)) }, "Empty"),
+        h("button", { type: "button", class: "danger", onclick: () => confirmByName("Delete this topic", "The topic and all its records are deleted permanently.", name, async (typed) => { await remove(`/topics/${part(name)}`, { confirm: typed }); notice(`Topic ${name} was deleted.`); location.hash = "#/topics"; }) }, "Delete")));
     fill(facts, tile("Partitions", number(topic.partitions.length)), tile("Records", number(topic.records)), tile("Size in Redis", bytes(topic.size_bytes)), tile("In", rate(topic.records_per_s)));
   }
   await load();

@@ -31,7 +31,7 @@ function createDialog(done) {
     } catch (error) { fill(trouble, h("p", { class: "error" }, error.message)); }
   } }, h("h2", { id: "create-title" }, "Create a topic"), trouble,
   h("div", { class: "row" }, field("Name", name, "grow"), field("Partitions", partitions)),
-  h("div", { class: "row" }, field("Configs, one name=value a line", configs, "grow")),
+  h("div", { class: "row" }, field("Configs, one name=value per line", configs, "grow")),
   h("p", { class: "row" }, h("button", { class: "primary" }, "Create"), h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
