@@ -1,6 +1,6 @@
-"""The APIs that this broker speaks: key, versions, and the classes of request and response.
+"""The APIs this broker supports: key, versions, and the classes of request and response.
 
-The message classes are imported by their users; this table only names them, so that looking at it costs nothing.
+The table only names the message classes, and its users import them, so that a lookup costs nothing.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ PRIVATE_APIS: dict[int, ApiEntry] = {
         ApiEntry(30003, "DeleteOrganisation", 0, 0, 0),
     )
 }
-"""What Kafka has no API for. ApiVersions does not list them; this project's own client knows them."""
+"""APIs that Kafka does not have. ApiVersions does not list them; this project's own client knows them."""
 
 SPOKEN = {**APIS, **PRIVATE_APIS}
-"""Everything that the broker answers."""
+"""Every API that the broker answers."""
 
 OTHER_NAMES = {
     4: "LeaderAndIsr",
@@ -139,7 +139,7 @@ OTHER_NAMES = {
     93: "StreamsGroupTopologyDescriptionUpdate",
     94: "UnregisterController",
 }
-"""What Kafka calls the APIs that this broker does not speak: for the log, if a client asks for one."""
+"""Kafka's names of unsupported APIs, for the log if a client calls one."""
 
 API_VERSIONS = 18
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36

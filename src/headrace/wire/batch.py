@@ -1,13 +1,13 @@
-"""Record batches, format v2, seen from outside: the 61 bytes of header, never the records.
+"""Record batches, format v2, from outside: the 61 bytes of header, never the records.
 
-Rule kept here: what a broker stores and serves it can cut, count and find again by headers alone, so a produced
-batch is checked for everything that its header could lie about before anything else trusts it. Appending and
-fetching need only this module; what lies behind the header is records.py.
+Rule kept here: a broker cuts, counts and finds stored batches by their headers alone, so every claim in the header of
+a produced batch is checked before anything relies on it. Appending and fetching need only this module; the records
+are in records.py.
 
-A header: base offset (8 bytes), length of what follows (4), leader epoch (4), magic (1), CRC-32C (4), and covered
-by that CRC attributes (2), last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer
-epoch (2), base sequence (4), count of records (4). Offset and epoch lie outside the CRC, so the broker sets them
-without touching it.
+A header: base offset (8 bytes), length of the rest (4), leader epoch (4), magic (1), CRC-32C (4); then, covered by
+that CRC, attributes (2), last offset delta (4), base timestamp (8), max timestamp (8), producer id (8), producer epoch
+(2), base sequence (4), record count (4). Offset and epoch are outside the CRC, so the broker can set them without
+recomputing it.
 """
 
 import struct
@@ -33,13 +33,13 @@ TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
-# Base offset and length, which the length field does not count.
+# Base offset and length, which the length field does not include.
 PREFIX_BYTES: Final = 12
 # A record with neither key, value nor headers: length, attributes, two deltas, two lengths, a count.
 MIN_RECORD_BYTES: Final = 7
 
-# What one batch may decompress to, whatever the topic says. A producer's default batch is 16 KiB, its default request
-# 1 MiB: far above what either becomes at any ratio that real data reaches.
+# The most that one batch may decompress to, whatever the topic allows. A producer's default batch is 16 KiB, its
+# default request 1 MiB: real data never gets near this at any compression ratio.
 MAX_UNPACKED_BYTES: Final = 128 * 1024 * 1024
 _TOPIC_FACTOR: Final = 16
 _HONEST_RATIO: Final = 100
@@ -67,13 +67,13 @@ _LAST_OFFSET_DELTA_AT: Final = 23
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER_AT: Final = 43
 
-# The smallest message of the oldest format: below that a length is nonsense in any format.
+# The smallest message of the oldest format: a smaller length is invalid in any format.
 _MIN_LENGTH_ANY_FORMAT: Final = 14
 _MAX_SEQUENCE: Final = (1 << 31) - 1
 
 
 class BatchHeader(msgspec.Struct, frozen=True, gc=False):
-    """The header's fields, in their order. `length` is the whole batch, its first 12 bytes included."""
+    """The header's fields, in order. `length` is the whole batch, including its first 12 bytes."""
 
     base_offset: int
     length: int
@@ -102,8 +102,8 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_plausible_times(self) -> bool:
-        """Whether the newest time can be what it says. Some clients leave it at 0 or -1, whatever the records say."""
-        # With a delete horizon the base is that, and the broker itself wrote the newest time.
+        """Whether the max timestamp is plausible. Some clients leave it at 0 or -1, whatever the records have."""
+        # With a delete horizon the base timestamp is that horizon, and the broker itself wrote the max timestamp.
         is_cleaned = self.attributes & DELETE_HORIZON
         return self.max_timestamp > 0 and (self.max_timestamp >= self.base_timestamp or bool(is_cleaned))
 
@@ -132,7 +132,7 @@ class BatchHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`: magic 2 and a length that holds at least itself, not yet that all of it is there."""
+    """The header at `pos`; checks magic and minimum length, but not that the whole batch is there."""
     try:
         header = _unpack(buf, pos)
     except struct.error:
@@ -143,23 +143,23 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def may_be_transactional(batch: memoryview) -> bool:
-    """Whether the first batch has a header with the transactional bit: one look, for every produced batch."""
+    """Whether the first batch is transactional: a cheap test for every produced batch."""
     return len(batch) >= HEADER_BYTES and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of a header, its CRC as given."""
+    """The 61 bytes of a header, with the given CRC."""
     return _HEADER.pack(header.base_offset, header.length - PREFIX_BYTES, *msgspec.structs.astuple(header)[2:])
 
 
 def crc_of(batch: Buffer) -> int:
-    """The CRC-32C that one whole batch should carry."""
+    """The correct CRC-32C of one whole batch."""
     checksum: int = crc32c(memoryview(batch)[CRC_COVERS_FROM:])
     return checksum
 
 
 def seal(header: BatchHeader, payload: bytes) -> bytes:
-    """A whole batch, with the CRC that it should carry."""
+    """A whole batch with its correct CRC."""
     head = bytearray(pack_header(header))
     _UINT32.pack_into(head, _CRC_AT, crc32c(payload, crc32c(memoryview(head)[CRC_COVERS_FROM:])))
     return b"".join((head, payload))
@@ -169,9 +169,9 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
     """The header of a produced partition's one batch, or the error that Kafka would answer.
 
     `records` is the field of the produce request; `zstd` is false below version 7 of that request. The checks and
-    their order follow Kafka's broker; stricter are unknown codecs (there an unexpected error), bytes behind the
-    batch (there cut off) and the attributes that only a broker may set. Whether the payload holds the records
-    that the header promises takes going over them: `skim.check_records`.
+    their order follow Kafka's broker. Stricter are: unknown codecs (an unexpected error there), bytes after the batch
+    (cut off there) and attributes that only a broker may set. Whether the payload really has the promised records is
+    checked by `skim.check_records`.
     """
     if len(records) < HEADER_BYTES:
         raise _not_one_batch(records)
@@ -191,12 +191,11 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
 
 
 def unpacked_limit(batch_bytes: int, max_message_bytes: int) -> int:
-    """The most that a batch may decompress to in a topic that takes batches of `max_message_bytes`.
+    """The most that a batch may decompress to in a topic with this `max_message_bytes`.
 
-    Sixteen times what the topic takes: 16 MiB by default, which is what a Java producer's batch of 16 KiB holds at
-    gzip's best ratio of 1,000. A batch that is large itself may hold a hundred times its size, more than records
-    reach that differ at all. Never more than MAX_UNPACKED_BYTES, as memory has to be there for it, unless the topic
-    takes as much uncompressed.
+    Sixteen times that: 16 MiB by default, which a Java producer's batch of 16 KiB reaches at gzip's best ratio of
+    1,000. A large batch may have a hundred times its own size, more than any real data reaches. Never more than
+    MAX_UNPACKED_BYTES, which bounds memory, unless the topic allows as much uncompressed.
     """
     by_ratio = max(_TOPIC_FACTOR * max_message_bytes, _HONEST_RATIO * batch_bytes)
     return max(max_message_bytes, min(MAX_UNPACKED_BYTES, by_ratio))
@@ -205,7 +204,7 @@ def unpacked_limit(batch_bytes: int, max_message_bytes: int) -> int:
 def _check_attributes(header: BatchHeader, zstd: bool) -> None:
     if header.compression == "zstd" and not zstd:
         raise UnsupportedCompression("Produce requests below version 7 may not use zstd.")
-    # One test for the many: nearly every batch has none of these.
+    # One test for all: nearly every batch has none of these.
     if not header.attributes & (CONTROL | TRANSACTIONAL | DELETE_HORIZON | LOG_APPEND_TIME):
         return
     if header.is_control:
@@ -246,7 +245,7 @@ def _check_producer(header: BatchHeader) -> None:
 
 
 def check_crc(batch: Buffer) -> BatchHeader:
-    """The header of a batch read back: whole, nothing behind it, its CRC right."""
+    """The header of a stored batch, checked to be exactly one whole batch with a correct CRC."""
     header = read_header(batch, 0)
     if header.length != len(batch):
         raise CorruptBatch(f"The batch says it has {header.length} bytes; there are {len(batch)}.")
@@ -256,13 +255,13 @@ def check_crc(batch: Buffer) -> BatchHeader:
 
 
 def stamp(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `pos` its place in the log. Both fields lie outside the CRC."""
+    """Sets base offset and leader epoch of the batch at `pos`. Both are outside the CRC."""
     _INT64.pack_into(buf, pos, base_offset)
     _INT32.pack_into(buf, pos + _LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> None:
-    """Make the batch at `pos` one of LogAppendTime: each of its records then has this time. Renews the CRC."""
+    """Sets LogAppendTime with this timestamp for all records of the batch at `pos`, and the CRC."""
     header = read_header(buf, pos)
     end = pos + header.length
     if end > len(buf):
@@ -273,19 +272,19 @@ def stamp_append_time(buf: bytearray | memoryview, pos: int, now_ms: int) -> Non
 
 
 def stamp_max_timestamp(buf: bytearray | memoryview, max_timestamp: int) -> None:
-    """Correct what the one whole batch in `buf` says of its newest record. Renews the CRC."""
+    """Corrects the max timestamp of the one whole batch in `buf`, and the CRC."""
     _INT64.pack_into(buf, _MAX_TIMESTAMP_AT, max_timestamp)
     _UINT32.pack_into(buf, _CRC_AT, crc_of(buf))
 
 
 def stamp_producer(buf: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Make the one whole batch in `buf` the next one of an idempotent producer. Renews the CRC."""
+    """Sets producer and sequence of the one whole batch in `buf`, and the CRC."""
     _PRODUCER.pack_into(buf, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _UINT32.pack_into(buf, _CRC_AT, crc_of(buf))
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each of the batches that follow one another in `buf`, all of them whole."""
+    """Position and header of each batch in `buf`, which must all be whole."""
     pos, end = 0, len(buf)
     while pos < end:
         header = read_header(buf, pos)
@@ -317,7 +316,7 @@ def slice_from(entry: Buffer, offset: int) -> int:
 
 
 def fit(entry: Buffer, pos: int, max_bytes: int) -> int:
-    """Where to cut so that as many whole batches from `pos` on are taken as fit in `max_bytes`; maybe none."""
+    """The end of as many whole batches from `pos` as fit in `max_bytes`; possibly none."""
     limit = pos + max_bytes
     if limit >= len(entry):
         return len(entry)
@@ -330,7 +329,7 @@ def fit(entry: Buffer, pos: int, max_bytes: int) -> int:
 
 
 def _batch_end(buf: Buffer, pos: int) -> int:
-    """The position after the batch at `pos`, by its length field alone, which is never believed to go back."""
+    """The position after the batch at `pos`, by its length field alone; it never moves backwards."""
     if pos + HEADER_BYTES > len(buf):
         raise _cut_off(pos)
     length: int = _INT32.unpack_from(buf, pos + _LENGTH_AT)[0] + PREFIX_BYTES
@@ -349,7 +348,7 @@ def _cut_off(pos: int) -> CorruptBatch:
 
 
 def _unreadable(buf: Buffer, pos: int) -> BatchError:
-    """Why the bytes at `pos` are no header of format v2."""
+    """Why the bytes at `pos` are not a header of format v2."""
     if not 0 <= pos <= len(buf) - (_MAGIC_AT + 1):
         return _cut_off(pos)
     magic = _signed_byte(buf[pos + _MAGIC_AT])
@@ -361,7 +360,7 @@ def _unreadable(buf: Buffer, pos: int) -> BatchError:
 
 
 def _not_one_batch(records: Buffer) -> BatchError:
-    """Why a produced partition's bytes are not exactly one batch, in the order in which Kafka finds out."""
+    """Why a produced partition's bytes are not exactly one batch, in Kafka's order of checks."""
     size = len(records)
     if size < PREFIX_BYTES:
         return InvalidBatch("A produced partition needs one record batch; there is none.")

@@ -1,4 +1,4 @@
-"""Why a record batch is refused, each reason with the error code that Kafka answers for it."""
+"""Reasons for refusing a record batch, each with the error code that Kafka answers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import ClassVar, NamedTuple
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record of a batch (KIP-467)."""
+    """The error of one record in a batch (KIP-467)."""
 
     place: int
-    """In the batch, from 0."""
+    """Index in the batch, from 0."""
     message: str
 
 
 class BatchError(ValueError):
-    """Why a batch is refused, as a sentence, with the error code that Kafka answers for it.
+    """A batch is refused: the reason as a sentence, and the error code that Kafka answers.
 
-    `record_errors` names the records that it is refused for, where it is not the batch as a whole: a client then
-    tells its user of those, and may send the others again.
+    If single records are to blame, `record_errors` lists them, so that a client can report those and resend the rest.
     """
 
     error_code: ClassVar[int]
@@ -29,36 +28,36 @@ class BatchError(ValueError):
 
 
 class CorruptBatch(BatchError):
-    """The bytes are damaged: CORRUPT_MESSAGE, which clients answer by sending again."""
+    """The bytes are damaged: CORRUPT_MESSAGE, which clients retry."""
 
     error_code = 2
 
 
 class BatchTooLarge(BatchError):
-    """The batch, or what it decompresses to, is over the limit: MESSAGE_TOO_LARGE. Java's producer then splits it."""
+    """The batch, compressed or not, exceeds the limit: MESSAGE_TOO_LARGE. Java's producer then splits it."""
 
     error_code = 10
 
 
 class InvalidTimestamp(BatchError):
-    """The producer set a time that is the broker's to set: INVALID_TIMESTAMP."""
+    """The producer set a timestamp that only the broker may set: INVALID_TIMESTAMP."""
 
     error_code = 32
 
 
 class UnsupportedFormat(BatchError):
-    """A message of format 0 or 1, met while reading: UNSUPPORTED_FOR_MESSAGE_FORMAT."""
+    """A message in the old format 0 or 1 was read: UNSUPPORTED_FOR_MESSAGE_FORMAT."""
 
     error_code = 43
 
 
 class UnsupportedCompression(BatchError):
-    """A codec that does not exist, or not in that request version: UNSUPPORTED_COMPRESSION_TYPE."""
+    """An unknown codec, or one not allowed in that request version: UNSUPPORTED_COMPRESSION_TYPE."""
 
     error_code = 76
 
 
 class InvalidBatch(BatchError):
-    """The bytes arrived as they were sent and say something impossible: INVALID_RECORD."""
+    """The bytes are intact but their content is impossible: INVALID_RECORD."""
 
     error_code = 87

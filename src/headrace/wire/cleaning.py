@@ -1,11 +1,11 @@
-"""Taking records out of a batch, as Kafka's log cleaner does it.
+"""Removes records from a batch, as Kafka's log cleaner does.
 
-What is left of a batch keeps its base offset, its last offset, its producer, its sequence and its compression, so that
-offsets, positions and producers' state are what they were. Records are not encoded again, but copied as they are;
-only where a batch gets a delete horizon (KIP-534) do their times have to count from that. A batch without any record
-left may stay as a bare header, for the sake of its producer's last sequence.
+The batch keeps its base offset, last offset, producer, sequence and compression, so that offsets, positions and
+producer state do not change. Remaining records are copied without re-encoding; only if the batch gets a delete horizon
+(KIP-534) are their timestamp deltas rewritten. A batch that loses all records may stay as a bare header, to keep its
+producer's last sequence.
 
-Going over the records is cut into portions of less than a millisecond, like everything in skim.py.
+The work is split into portions of less than a millisecond, as in skim.py.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ from headrace.wire.skim import Steps
 from headrace.wire.varint import MalformedVarint, decode_varint, decode_varlong, encode_varint, encode_varlong
 
 _PORTION: Final = 250
-"""Records until somebody else has a turn."""
+"""Records per portion."""
 
 _COPIED_BYTES: Final = 1 << 20
-"""Bytes are faster to go over than a view of them, and more than this is slow to copy."""
+"""Bytes are faster to parse than a view of them, but more than this is slow to copy."""
 
 Keyed: TypeAlias = tuple[int, int, bytes | None, bool, int, int]
-"""Of a record: its offset's distance from the batch's first, its time's from the batch's, its key, whether it has a
-value, where it begins and where it ends."""
+"""A record: offset delta, timestamp delta, key, whether it has a value, start and end position."""
 
 Digest: TypeAlias = Callable[[bytes], bytes]
-"""What stands for a key in a map."""
+"""A key's representation in a map."""
 
 
 class Sifted(NamedTuple):
-    """What stays of a batch."""
+    """The remaining records of a batch."""
 
     runs: list[tuple[int, int]]
-    """Bytes of the records that stay, from and to; neighbours are one run."""
+    """Byte ranges of the remaining records; adjacent ones are joined."""
     kept: int
     newest_delta: int
-    """The largest distance of a record's time from the batch's; 0 if none stays."""
+    """Their largest timestamp delta; 0 if none remains."""
     has_tombstones: bool
 
 
@@ -65,7 +64,7 @@ def keyed(data: Buffer, header: BatchHeader) -> Iterator[list[Keyed]]:
 
 
 def _keyed(data: Buffer, header: BatchHeader) -> Iterator[list[Keyed]]:
-    """Written for speed, like the decoder in records.py; headers are stepped over by the record's own length."""
+    """Written for speed, like the decoder in records.py; headers are skipped by the record's own length."""
     last_delta, highest_delta = -1, header.last_offset_delta
     portion: list[Keyed] = []
     pos, size = 0, len(data)
@@ -108,7 +107,7 @@ def _keyed(data: Buffer, header: BatchHeader) -> Iterator[list[Keyed]]:
 
 
 def note_keys(data: Buffer, header: BatchHeader, latest: dict[bytes, int], digest: Digest) -> Steps[None]:
-    """Notes the offset of each key's last record."""
+    """Records the offset of each key's last record."""
     base = header.base_offset
     for portion in keyed(data, header):
         for delta, _, key, _, _, _ in portion:
@@ -118,7 +117,7 @@ def note_keys(data: Buffer, header: BatchHeader, latest: dict[bytes, int], diges
 
 
 def sift(data: Buffer, header: BatchHeader, latest: Mapping[bytes, int], digest: Digest, now_ms: int) -> Steps[Sifted]:
-    """What stays: of each key no record but the last, and no tombstone whose time is up; nothing without a key."""
+    """The remaining records: the last one of each key, without expired tombstones and records without a key."""
     runs: list[tuple[int, int]] = []
     count, newest, has_tombstones, base = 0, 0, False, header.base_offset
     keeps_tombstones = not is_past_horizon(header, now_ms)
@@ -138,20 +137,20 @@ def sift(data: Buffer, header: BatchHeader, latest: Mapping[bytes, int], digest:
 
 
 def horizon_of(header: BatchHeader) -> int | None:
-    """From when on a batch's tombstones may go; None as long as no cleaning has passed it."""
+    """When a batch's tombstones expire; None before its first cleaning."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
 def is_past_horizon(header: BatchHeader, now_ms: int) -> bool:
-    """Whether a batch's tombstones may go."""
+    """Whether a batch's tombstones have expired."""
     horizon = horizon_of(header)
     return horizon is not None and horizon <= now_ms
 
 
 def rebuilt(data: Buffer, header: BatchHeader, sifted: Sifted, horizon_ms: int | None) -> bytes:
-    """The batch with the records that stay; `horizon_ms` is that of its tombstones, if it gets one now.
+    """The batch with the remaining records; `horizon_ms` is set as its delete horizon, if given.
 
-    Compresses: for what is large, not on the event loop.
+    Compresses, so large batches must not be built on the event loop.
     """
     view = memoryview(data)
     pieces: list[Buffer] = [view[start:end] for start, end in sifted.runs]
@@ -167,7 +166,7 @@ def rebuilt(data: Buffer, header: BatchHeader, sifted: Sifted, horizon_ms: int |
 
 
 def emptied(header: BatchHeader) -> bytes:
-    """The batch without any record, as Kafka writes it: what it says of its producer and of its offsets stays."""
+    """The batch without records, as Kafka writes it: producer and offsets stay."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON)
     return _sealed(header, b"", 0, attributes, NO_TIMESTAMP, header.max_timestamp)
 
@@ -186,7 +185,7 @@ def _sealed(header: BatchHeader, payload: bytes, count: int, attributes: int, ba
 
 
 def _with_time_base(records: Buffer, earlier: int) -> bytes:
-    """Records whose times count from another moment: each time is larger by so much."""
+    """Records relative to another base timestamp: each delta grows by this much."""
     data, parts, pos = bytes(records), list[bytes](), 0
     while pos < len(data):
         length, pos = decode_varint(data, pos)

@@ -1,12 +1,11 @@
 """Codecs, compiled from the schema: one function per message, version and direction, built at its first use.
 
-The function is straight-line code for exactly that version: neighbouring fields of a fixed size are read or written
-with one struct call, structures inside are inlined as loops. Record batches are never copied: a decoder hands out
-views of the frame, an encoder puts the caller's buffers between its own pieces.
+The function is straight-line code for exactly that version: adjacent fixed-size fields are read or written with one
+struct call, nested structures are inlined as loops. Record batches are never copied: a decoder returns views of the
+frame, an encoder puts the caller's buffers between its own pieces.
 
-Decoding is bounded: no length or count makes it allocate more than the bytes at hand could fill, and all arrays of
-one message share a budget of elements. An unknown tagged field is skipped. Whatever is wrong with the bytes, the
-caller sees one DecodeError.
+Decoding is bounded: no length or count makes it allocate more than the input could fill, and all arrays of a message
+share a budget of elements. Unknown tagged fields are skipped. Any bad input raises DecodeError.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
 ]
 
 ELEMENTS_MAX = 100_000
-"""Array elements in one request, nested ones included: above real use, it bounds what a frame of tiny ones costs."""
+"""Array elements in one request, nested ones included: above real use, but it bounds the cost of a hostile frame."""
 
 Pieces: TypeAlias = list[Buffer]
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
@@ -46,7 +45,7 @@ M = TypeVar("M", bound=Message)
 
 
 def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0, elements_max: int = ELEMENTS_MAX) -> tuple[M, int]:
-    """The message at `pos`, and the position after it."""
+    """Decodes the message at `pos`; returns it and the position after it."""
     try:
         return decoder(cls, version)(buf, pos, elements_max)
     except DecodeError:
@@ -58,14 +57,14 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0, elements_max: 
 
 
 def encode(message: Message, version: int) -> Pieces:
-    """The message as buffers to be sent one after the other."""
+    """The message as buffers to send in order."""
     pieces: Pieces = []
     encoder(type(message), version)(message, pieces)
     return pieces
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """The message as one copy."""
+    """The message as one bytes object."""
     return b"".join(encode(message, version))
 
 
@@ -78,7 +77,7 @@ def is_flexible(cls: type[Message], version: int) -> bool:
 def decoder(cls: type[Message], version: int) -> Decoder:
     """The compiled decoder of one version: (buffer, position, element budget) -> (message, position after it)."""
     if not has_version(cls, version):
-        # A version may come from a client's bytes: one that does not exist is neither compiled nor cached.
+        # The version may come from a client: unknown ones are neither compiled nor cached.
         raise DecodeError(f"{cls.__name__} has no version {version}")
     built: Decoder = DecoderSource(version, is_flexible(cls, version)).build(cls)
     return built
@@ -94,5 +93,5 @@ def encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def has_version(cls: type[Message], version: int) -> bool:
-    """Whether Kafka knows this version of a request or response; a structure inside one has any."""
+    """Whether Kafka has this version of a request or response; nested structures have all versions."""
     return not issubclass(cls, Payload) or cls.api.versions[0] <= version <= cls.api.versions[1]

@@ -1,20 +1,19 @@
-"""The compressed part of a record batch, for each codec a batch's attributes can name.
+"""Compression of record batches, for each codec in a batch's attributes.
 
-Rule kept here: a payload never yields more bytes than the caller allows, and that is enforced while
-decompressing, since a kilobyte of zstd can stand for a gigabyte. Separate from the batches because this is the
-only part that needs libraries.
+Rule kept here: a payload never yields more bytes than the caller allows, which is enforced while decompressing, since
+a kilobyte of zstd can expand to a gigabyte. Separate from the batches because only this part needs libraries.
 
-Why these libraries: cramjam carries snappy, lz4 and zstd in one wheel for every platform, needs no system
-library, releases the GIL, and its `decompress_into` stops at the end of the buffer that it is given (its
-`output_len` is a hint, not a bound). It reads several gzip members or frames back to back in linear time, where a
-loop over zlib's `unused_data` copies the rest for each. Gzip is written with zlib, which is faster at it.
+Why these libraries: cramjam carries snappy, lz4 and zstd in one wheel for every platform, needs no system library,
+releases the GIL, and its `decompress_into` stops at the end of the given buffer (its `output_len` is a hint, not a
+limit). It reads several gzip members or frames back to back in linear time, whereas a loop over zlib's `unused_data`
+copies the rest for each. Gzip is written with zlib, which is faster.
 
-A broker does this in threads while its event loop goes on, so nothing large may hold the GIL either: clearing a
-bytearray of 128 MiB or copying it takes 100 ms. Large output therefore lies in anonymous memory of its own, which the
-system clears page by page while the codec writes, and is handed out as a view.
+A broker does this in threads beside its event loop, so nothing large may hold the GIL: clearing or copying a bytearray
+of 128 MiB takes 100 ms. Large output therefore goes into anonymous memory, which the system clears page by page while
+the codec writes, and is returned as a view.
 
-What is written is what the Java client can read: lz4 frames of independent blocks (KIP-57), snappy in xerial's
-framing with blocks of 32 KiB. Raw snappy, which librdkafka writes, is read too.
+Output is what the Java client can read: lz4 frames of independent blocks (KIP-57), snappy in xerial's framing with
+blocks of 32 KiB. Raw snappy, as written by librdkafka, is also accepted.
 """
 
 import mmap
@@ -28,10 +27,10 @@ from headrace.wire.schema import Buffer
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
-# A codec's id in a batch's attributes is its place here.
+# A codec's id in a batch's attributes is its index here.
 CODECS: Final[tuple[Compression, ...]] = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# Java's defaults: what the same producer setting means elsewhere, it means here.
+# Java's defaults, so that a producer setting means the same here as elsewhere.
 _ZSTD_LEVEL: Final = 3
 _LZ4_LEVEL: Final = 9
 
@@ -39,20 +38,20 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_PIECE_BYTES: Final = 1 << 20
-"""Its compressor holds the GIL, for half a millisecond with so much."""
+"""Its compressor holds the GIL: half a millisecond for this much."""
 _MAPPED_FROM_BYTES: Final = 1 << 20
 
-# The most that one byte of input can stand for: deflate's longest match in two bits, lz4's run of length bytes,
-# a copy of 64 bytes that takes snappy 3, a zstd block of 128 KiB that takes 4.
+# The most output per byte of input: deflate's longest match in two bits, lz4's run of length bytes, snappy's copy of
+# 64 bytes in 3, a zstd block of 128 KiB in 4.
 _MAX_RATIO: Final[dict[Compression, int]] = {"gzip": 1032, "snappy": 22, "lz4": 255, "zstd": 32768}
 
-# A first guess at the output that most payloads fit; the next guesses are that many times larger.
+# A first guess that is large enough for most payloads; each next guess is this many times larger.
 _GUESS_RATIO: Final = 8
 _GUESS_MIN_BYTES: Final = 16 * 1024
 
 
 class DecompressionFailed(ValueError):
-    """The payload is not what its codec says it is."""
+    """The payload is malformed."""
 
 
 class OutputTooLarge(ValueError):
@@ -65,9 +64,9 @@ def compress(data: Buffer, codec: Compression) -> bytes:
 
 
 def decompress(data: Buffer, codec: Compression, max_bytes: int) -> Buffer:
-    """What `data` stands for: at most `max_bytes`, or OutputTooLarge; DecompressionFailed if it is malformed.
+    """Decompresses `data` to at most `max_bytes`, or raises OutputTooLarge; DecompressionFailed if it is malformed.
 
-    Uncompressed it is `data` itself.
+    Without a codec it is `data` itself.
     """
     if codec == "none":
         if len(data) > max_bytes:
@@ -87,10 +86,10 @@ def _room_for(size_bytes: int) -> memoryview:
 
 
 def _decompress_stream(data: Buffer, codec: Compression, max_bytes: int) -> Buffer:
-    """Gzip, lz4 and zstd, whose output length is not known before.
+    """Gzip, lz4 and zstd, whose output length is unknown.
 
-    Too little room and broken input are the same exception to the library, so either is tried again with more
-    room, up to the bound or to what the input could fill. Memory in use stays below twice the bound.
+    The library raises the same exception for too little room and for broken input, so both are retried with more room,
+    up to the limit or to what the input could fill. Memory use stays below twice the limit.
     """
     limit = min(max_bytes, _MAX_RATIO[codec] * len(data))
     room = min(limit, _GUESS_RATIO * len(data) + _GUESS_MIN_BYTES)
@@ -124,13 +123,13 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _snappy_blocks(view: memoryview) -> list[memoryview]:
-    """The blocks of xerial's framing; without it all is one."""
+    """The blocks of xerial's framing; without framing, all of it is one block."""
     if not _has_xerial_magic(view, 0):
         return [view]
     blocks: list[memoryview] = []
     pos = 0
     while pos < len(view):
-        # Streams may follow one another, each with a header of its own.
+        # There may be several streams in a row, each with its own header.
         if _has_xerial_magic(view, pos):
             pos += len(_XERIAL_HEADER)
             continue
@@ -149,7 +148,7 @@ def _has_xerial_magic(view: memoryview, pos: int) -> bool:
 
 
 def _snappy_length(block: memoryview) -> int:
-    """A block names its own length: believed only if its bytes could fill it."""
+    """A block states its own length, which is trusted only if its bytes could fill it."""
     try:
         length: int = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:

@@ -1,7 +1,7 @@
-"""Control batches: batches that no client hands to its user, but that move its position.
+"""Control batches: clients do not deliver them to the application, but move past them.
 
-The marker that ends a transaction in a partition is one. Its bytes are Kafka's: one record whose key says commit or
-abort, and whose value has the epoch of the coordinator that decided it.
+The marker that ends a transaction in a partition is one. Its format is Kafka's: one record whose key says commit or
+abort, and whose value has the coordinator's epoch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class EndMarker(NamedTuple):
     commit: bool
     coordinator_epoch: int
     transaction: bytes = b""
-    """Which one it was, in the words of whoever wrote it."""
+    """Identifies the transaction for this broker: the header `txn` of the marker, empty if another writer made it."""
 
 
 def end_marker(marker: EndMarker, producer_id: int, producer_epoch: int, timestamp: int) -> bytes:
-    """The batch that ends a producer's transaction; its place in the log is stamped later, like any batch's."""
+    """The batch that ends a producer's transaction; its offset is set later, like any batch's."""
     key = _KEY.pack(_VERSION, _COMMIT if marker.commit else _ABORT)
     headers: list[Header] = [("txn", marker.transaction)] if marker.transaction else []
     record = Record(0, timestamp, key, _VALUE.pack(0, marker.coordinator_epoch), headers)
@@ -53,9 +53,9 @@ def read_marker(batch: Buffer, pos: int = 0) -> EndMarker | None:
 
 
 def skip_marker(offset: int, leader_epoch: int, timestamp: int) -> bytes:
-    """A batch at an offset that carries readers behind it: the marker of a transaction that nobody began.
+    """A batch that moves readers past an offset: the marker of a transaction that never existed.
 
-    Kafka's clients skip markers at all isolation levels and go on behind them.
+    Kafka's clients skip markers at all isolation levels and continue after them.
     """
     marker = Record(offset, timestamp, _KEY.pack(_VERSION, _COMMIT), _VALUE.pack(0, 0), [])
     return _control_batch(marker, offset, timestamp, -1, -1, leader_epoch)

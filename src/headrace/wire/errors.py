@@ -105,7 +105,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """An error for the client: its code, and a sentence for a person where the response has room for one."""
+    """An error for the client: its code, and a message if the response has a field for one."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)

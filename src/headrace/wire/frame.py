@@ -1,7 +1,7 @@
-"""Frames: a length of four bytes, a header, a message. Here are the headers, and how an answer becomes buffers.
+"""Frames: a four-byte length, a header, a message. This module has the headers, and turns responses into buffers.
 
-A request's header says which API and version follows, so it is decoded by hand before any codec is chosen. The
-response to ApiVersions always has the old header: the client cannot know yet what the broker speaks (KIP-511).
+A request's header says which API and version follows, so it is decoded by hand before a codec is chosen. The response
+to ApiVersions always has the old header, because the client does not know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _JOIN_BELOW_BYTES = 16 * 1024
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what; `body` is the position at which the message starts."""
+    """API, version and client of a request; `body` is the position where the message starts."""
 
     api_key: int
     api_version: int
@@ -45,7 +45,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         elif size < -1:
             raise DecodeError("the client id has a length below zero")
         api = SPOKEN.get(api_key)
-        # The header of an unsupported version has to be guessed: only its fixed part is relied on then.
+        # The header of an unsupported version is unknown: only its fixed part is used.
         if api is not None and api.flexible_since <= version <= api.newest:
             pos = _skip_tags(frame, pos)
         return RequestHeader(api_key, version, correlation_id, client_id, pos)
@@ -65,7 +65,7 @@ def _skip_tags(frame: Buffer, pos: int) -> int:
 
 
 def request_frame(message: Payload, version: int, correlation_id: int, client_id: str) -> bytes:
-    """A request as the bytes to send, its length included."""
+    """A request as bytes to send, including its length."""
     name = client_id.encode()
     flexible = version >= message.api.flexible_since
     head = _HEADER.pack(message.api.key, version, correlation_id, len(name)) + name + (b"\0" if flexible else b"")
@@ -74,7 +74,7 @@ def request_frame(message: Payload, version: int, correlation_id: int, client_id
 
 
 def response_frame(api_key: int, message: Message, version: int, correlation_id: int) -> Pieces:
-    """A response as buffers to send: small pieces joined, large ones as they are."""
+    """A response as buffers to send: small pieces are joined, large ones sent as they are."""
     pieces: Pieces = [b""]
     if api_key != API_VERSIONS and version >= SPOKEN[api_key].flexible_since:
         pieces.append(b"\0")
@@ -84,7 +84,7 @@ def response_frame(api_key: int, message: Message, version: int, correlation_id:
 
 
 def response_body(api_key: int, version: int, frame: Buffer) -> int:
-    """Where the message starts in a response's frame (without its length, after the correlation id)."""
+    """The start of the message in a response's frame (without the length, after the correlation id)."""
     if api_key == API_VERSIONS or version < SPOKEN[api_key].flexible_since:
         return _CORRELATION_ID.size
     try:
@@ -94,7 +94,7 @@ def response_body(api_key: int, version: int, frame: Buffer) -> int:
 
 
 def response_correlation_id(frame: Buffer) -> int:
-    """Which request a response's frame answers."""
+    """The correlation id of a response's frame."""
     try:
         found: int = _CORRELATION_ID.unpack_from(frame)[0]
     except struct.error:
@@ -103,7 +103,7 @@ def response_correlation_id(frame: Buffer) -> int:
 
 
 def join_small(pieces: Pieces) -> Pieces:
-    """Runs of small buffers as one each: a socket call per kilobyte would cost more than the copy."""
+    """Joins runs of small buffers: a socket call per kilobyte would cost more than the copy."""
     if max(map(len, pieces), default=0) < _JOIN_BELOW_BYTES:
         return [b"".join(pieces)]
     joined: Pieces = []

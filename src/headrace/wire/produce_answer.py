@@ -1,7 +1,7 @@
-"""The answer to a Produce whose batches are all in the log, packed by hand.
+"""The response to a successful Produce, packed by hand.
 
-It is sent for nearly every Produce, and is a few numbers: the codec takes 5 us for it, this takes 1.5. A test holds it
-against the codec in every version. An answer with an error in it is made as any other message is.
+It is sent for nearly every Produce and has only a few numbers: the codec takes 5 us, this takes 1.5. A test compares
+it with the codec in every version. Responses with an error go through the codec.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
 
 
 class ProducedPart(NamedTuple):
-    """A batch in the log."""
+    """An appended batch."""
 
     number: int
     base_offset: int
@@ -33,7 +33,7 @@ class ProducedPart(NamedTuple):
 
 
 class ProducedTopic(NamedTuple):
-    """A topic's batches; which of name and id is sent depends on the version."""
+    """A topic's batches; the version decides whether name or id is sent."""
 
     name: str
     topic_id: bytes

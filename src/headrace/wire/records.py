@@ -1,9 +1,9 @@
 """The records inside a batch: decoding and encoding.
 
-Rule kept here: nothing in a batch is believed. No count, length or compressed payload makes a reader allocate more
-than the input could fill or the caller allows, and whatever the bytes are, the answer is records or a
-`BatchError`. Separate from batch.py because appending and fetching never come here: a broker moves batches whole.
-Who needs to know something about the records and not the records themselves goes over them with skim.py.
+Rule kept here: nothing in a batch is trusted. No count, length or compressed payload makes a reader allocate more
+than the input could fill or the caller allows, and any input gives either records or a `BatchError`. Separate from
+batch.py because appending and fetching never need it: a broker moves whole batches. To learn something about records
+without decoding them, use skim.py.
 """
 
 import struct
@@ -43,10 +43,10 @@ from headrace.wire.varint import (
 )
 
 _PORTION: Final = 500
-"""Records and headers that are decoded in one go."""
+"""Records and headers decoded at a time."""
 _PORTION_BYTES: Final = 256 * 1024
 NO_TIMESTAMP: Final = -1
-"""The time of a record that has none."""
+"""The timestamp of a record without one."""
 
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MIN: Final = -(1 << 63)
@@ -66,15 +66,15 @@ class Record(msgspec.Struct, gc=False):
 
 
 def decode_batch(batch: Buffer, *, max_bytes: int = MAX_UNPACKED_BYTES) -> list[Record]:
-    """The records of one whole batch, its CRC checked. Offsets rise within what the header covers."""
+    """Decodes one whole batch and checks its CRC. Offsets rise within the header's range."""
     header = check_crc(batch)
     return [record for portion in iter_records(unpack(batch, header, max_bytes), header) for record in portion]
 
 
 def iter_records(data: Buffer, header: BatchHeader, *, max_headers: int = _INT32_MAX) -> Iterator[list[Record]]:
-    """The records of an unpacked batch, a few hundred at a time: decoding that many takes a millisecond.
+    """Decodes an unpacked batch a few hundred records at a time, about a millisecond's work.
 
-    A record of more than `max_headers` is refused before they are decoded.
+    A record with more than `max_headers` headers is refused before they are decoded.
     """
     data = bytes(data)
     check_promise(data, header)
@@ -85,7 +85,7 @@ def iter_records(data: Buffer, header: BatchHeader, *, max_headers: int = _INT32
 
 
 def unpack(batch: Buffer, header: BatchHeader, max_bytes: int) -> Buffer:
-    """The records' bytes, decompressed: BatchTooLarge if there are more than `max_bytes`."""
+    """Decompresses the records; BatchTooLarge above `max_bytes`."""
     if header.count == 0:
         # A compacted log keeps an empty batch for its producer's state; there is nothing to decompress.
         return b""
@@ -98,7 +98,7 @@ def unpack(batch: Buffer, header: BatchHeader, max_bytes: int) -> Buffer:
 
 
 def check_promise(data: Buffer, header: BatchHeader) -> None:
-    """Refuses a header that promises more than there can be."""
+    """Refuses a header that promises more records than the bytes can hold."""
     count = header.count
     if count < 0 or count * MIN_RECORD_BYTES > len(data):
         raise InvalidBatch(f"{count} records do not fit in {len(data)} bytes.")
@@ -107,7 +107,7 @@ def check_promise(data: Buffer, header: BatchHeader) -> None:
 
 
 def broken_record() -> InvalidBatch:
-    """A read behind the end of the bytes, or a number that is none."""
+    """The error for a read past the end of the bytes, or for a malformed number."""
     return InvalidBatch("A record runs past the end of its batch, or its structure is broken.")
 
 
@@ -122,9 +122,9 @@ def encode_batch(
     base_sequence: int = -1,
     leader_epoch: int = -1,
 ) -> bytes:
-    """One batch of records whose offsets rise from `base_offset` on, gaps allowed.
+    """Encodes one batch. Offsets rise from `base_offset`, with gaps allowed.
 
-    With LogAppendTime every reader sees the newest timestamp on all of them, as the format has it.
+    With LogAppendTime, readers see the newest timestamp on every record, as the format defines.
     """
     records = list(records)
     if not records:
@@ -195,9 +195,9 @@ _NULL: Final = (encode_varint(-1),)
 def _decode_records(data: bytes, header: BatchHeader, max_headers: int) -> Iterator[list[Record]]:
     """The records, in portions.
 
-    Written for speed: numbers of one byte, which most are, are decoded in place. A length that points outside its
-    record needs no check of its own: positions only grow, a slice stops at the end of the input, and the record's
-    end has to be met exactly.
+    Written for speed: one-byte numbers, the usual case, are decoded in place. A length that points outside its record
+    needs no check of its own: positions only grow, a slice stops at the end of the input, and each record must end
+    exactly where its length says.
     """
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -250,7 +250,7 @@ def _decode_records(data: bytes, header: BatchHeader, max_headers: int) -> Itera
 
 
 def _nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
-    """Bytes with their length before them. Any negative length means null, as to every other reader."""
+    """Length-prefixed bytes. Any negative length means null, as for every other reader."""
     if (byte := data[pos]) < 0x80:
         length, pos = (byte >> 1) ^ -(byte & 1), pos + 1
     else:
@@ -264,7 +264,7 @@ def _headers(data: bytes, pos: int, most: int) -> tuple[list[Header], int]:
     count, pos = decode_varint(data, pos)
     if count > most:
         raise InvalidBatch(f"A record has {count} headers; at most {most} are accepted.")
-    # A header takes two bytes at least.
+    # A header takes at least two bytes.
     if not 0 <= count <= (len(data) - pos) // 2:
         raise InvalidBatch(f"A record cannot have {count} headers.")
     headers: list[Header] = []

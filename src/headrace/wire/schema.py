@@ -1,15 +1,15 @@
-"""What a message looks like in each version: the schema that the codecs are compiled from.
+"""The layout of messages in each version: the schema that codecs are compiled from.
 
 A message is data: one class per Kafka message with the fields of all its versions, so that a handler serves every
-version with one piece of code. How a field travels stands beside it, as a short specification in its annotation:
+version with the same code. A field's encoding is a short specification in its annotation:
 
     records: Annotated[Records | None, "records null"] = None
     node_id: Annotated[int, "int32 5+"] = -1
     cluster_id: Annotated[str | None, "string 12+ tag=0 null"] = None
 
-The words are: the Kafka type (`[]` before it for an array; a class name for a nested message), the versions that
-have the field (all, if left out), `null` or `null=2+` for the versions in which it may be null, `tag=N` for a tagged
-field of the flexible versions. The classes in `messages/` are generated; this module gives the words their meaning.
+The words are: the Kafka type (`[]` before it for an array; a class name for a nested message), the versions with the
+field (all, if left out), `null` or `null=2+` for the versions in which it may be null, `tag=N` for a tagged field of
+flexible versions. The classes in `messages/` are generated; this module interprets the annotations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANY_VERSION = range(32768)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Records: TypeAlias = Buffer | Sequence[Buffer]
-"""Record batches back to back: one buffer, or several that are sent as they are, one after the other."""
+"""Record batches back to back: one buffer, or several that are sent in order."""
 
 SCALARS = {
     "bool": "?",
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, gc=False):
 
 
 class Api(msgspec.Struct, frozen=True):
-    """What the top-level class of a request or response says of its API."""
+    """API key and versions, on the top-level class of a request or response."""
 
     key: int
     name: str
@@ -63,7 +63,7 @@ class Payload(Message):
 
 
 class MessageField(msgspec.Struct, frozen=True):
-    """How one field of a message travels."""
+    """The encoding of one field."""
 
     name: str
     kind: str
@@ -79,7 +79,7 @@ _fields_by_class: dict[type[Message], tuple[MessageField, ...]] = {}
 
 
 def fields_of(cls: type[Message]) -> tuple[MessageField, ...]:
-    """The fields of a message class in the order in which they travel."""
+    """The fields of a message class, in wire order."""
     found = _fields_by_class.get(cls)
     if found is None:
         hints = get_type_hints(cls, vars(sys.modules[cls.__module__]), include_extras=True)

@@ -1,8 +1,8 @@
-"""Going over the records of a batch without taking them out: their order, their times, whether they have keys.
+"""Scans the records of a batch without decoding them: order, timestamps, presence of keys.
 
-Rule kept here: the work is cut into portions of about a millisecond, whatever the batch holds. A kilobyte can stand for
-millions of empty records, or for one record of millions of headers, and a broker that goes over them has other clients
-to answer in between. Keys and values are stepped over, never copied, so their size costs nothing.
+Rule kept here: the work is split into portions of about a millisecond, whatever is in the batch. A kilobyte can expand
+to millions of empty records, or to one record with millions of headers, and the broker has to answer other clients in
+between. Keys and values are skipped, never copied, so their size costs nothing.
 """
 
 from collections.abc import Generator, Iterator
@@ -17,19 +17,19 @@ from headrace.wire.varint import MalformedVarint, decode_varint, decode_varlong
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Work in portions, and its result: whoever does it may do something else after each."""
+"""Work in portions, with a result at the end: the caller may do something else after each portion."""
 
 Skimmed: TypeAlias = tuple[int, int, bool]
-"""Of a record: its offset's distance from the batch's first, its timestamp, whether it has a key."""
+"""A record: offset delta, timestamp, whether it has a key."""
 
 _PORTION: Final = 1_000
-"""Records and headers until somebody else has a turn."""
+"""Records and headers per portion."""
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 def finish(steps: Steps[T]) -> T:
-    """The result of work in portions, all of it done now."""
+    """Does all the work at once and returns its result."""
     while True:
         try:
             next(steps)
@@ -39,7 +39,7 @@ def finish(steps: Steps[T]) -> T:
 
 
 def skim(data: Buffer, header: BatchHeader) -> Iterator[list[Skimmed]]:
-    """Of each record of an unpacked batch what readers rely on, in portions; InvalidBatch if one is malformed."""
+    """Scans an unpacked batch in portions; InvalidBatch if a record is malformed."""
     check_promise(data, header)
     try:
         yield from _skim(data, header)
@@ -48,14 +48,14 @@ def skim(data: Buffer, header: BatchHeader) -> Iterator[list[Skimmed]]:
 
 
 def check_records(data: Buffer, header: BatchHeader, most: int) -> Steps[tuple[int, list[int]]]:
-    """Checks what `batch.check_produced` cannot see; how many records have no key, and which (the first `most`).
+    """Checks what `batch.check_produced` cannot see; returns how many records have no key, and the first `most`.
 
     The unpacked batch holds exactly the promised count of well-formed records with offset deltas 0, 1, 2, ...
-    Kafka's broker does this to every batch. Here it costs about 1 us a record on top of decompressing, where all the
-    rest of a check is 2 us a batch, so it is a call of its own: without it readers still refuse a bad batch
-    themselves, and a header cannot lie about the offsets that it takes up, only about its max timestamp.
+    Kafka's broker does this for every batch. Here it costs about 1 us per record on top of decompression, while all
+    other checks cost 2 us per batch, so it is a separate call. Without it readers still refuse a bad batch themselves,
+    and a header cannot lie about its offsets, only about its max timestamp.
     """
-    # The deltas rise and end at the last one: so many of them can only be 0, 1, 2, ...
+    # Rising deltas that end at the last one: this many can only be 0, 1, 2, ...
     if header.last_offset_delta != header.count - 1:
         raise InvalidBatch("The batch's offset deltas are not 0, 1, 2, ...")
     count = 0
@@ -69,7 +69,7 @@ def check_records(data: Buffer, header: BatchHeader, most: int) -> Steps[tuple[i
 
 
 def find_time(data: Buffer, header: BatchHeader, timestamp: int, start: int) -> Steps[tuple[int, int] | None]:
-    """Offset and timestamp of the first record at or after a time, and at or after an offset."""
+    """Offset and timestamp of the first record at or after both a time and an offset."""
     least_delta = start - header.base_offset
     for portion in skim(data, header):
         for delta, time, _ in portion:
@@ -80,7 +80,7 @@ def find_time(data: Buffer, header: BatchHeader, timestamp: int, start: int) -> 
 
 
 def _skim(data: Buffer, header: BatchHeader) -> Iterator[list[Skimmed]]:
-    """Written for speed, and like the decoder in records.py: a length needs no check, the record's end is one."""
+    """Written for speed, like the decoder in records.py: lengths need no check, the record's end is the check."""
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     last_delta, highest_delta = -1, header.last_offset_delta
@@ -129,9 +129,9 @@ def _skim(data: Buffer, header: BatchHeader) -> Iterator[list[Skimmed]]:
 
 
 def _skip_headers(data: Buffer, pos: int) -> Iterator[int]:
-    """The position behind the count of headers, and behind each of them."""
+    """Yields the position after the header count, and after each header."""
     count, pos = decode_varint(data, pos)
-    # A header takes two bytes at least.
+    # A header takes at least two bytes.
     if not 0 <= count <= (len(data) - pos) // 2:
         raise InvalidBatch(f"A record cannot have {count} headers.")
     yield pos

@@ -1,4 +1,4 @@
-"""What ListOffsets takes in place of a time."""
+"""Special timestamps of ListOffsets: earliest, latest and the like."""
 
 from __future__ import annotations
 

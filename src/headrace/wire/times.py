@@ -1,6 +1,6 @@
-"""The times of a batch's records, and nothing else of them: from record to record by their lengths, in portions.
+"""Only the timestamps of a batch's records, skipping from record to record by length, in portions.
 
-That is half the cost of going over the records as `skim.py` does, and what the newest time of a header is set from.
+This costs half as much as `skim.py`, and is enough to set a header's max timestamp.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class Outside(NamedTuple):
-    """A record whose time is out of bounds."""
+    """A record whose timestamp is out of bounds."""
 
     place: int
     timestamp: int
 
 
 def times_of(data: Buffer, header: BatchHeader) -> Iterator[list[int]]:
-    """The times of an unpacked batch's records, in portions; InvalidBatch if they do not lie one behind the other."""
+    """The timestamps of an unpacked batch, in portions; InvalidBatch if the records are not contiguous."""
     check_promise(data, header)
     try:
         for times in _walk(data, header):
@@ -40,9 +40,9 @@ def times_of(data: Buffer, header: BatchHeader) -> Iterator[list[int]]:
 def check_times(
     data: Buffer, header: BatchHeader, lowest: int, highest: int, most: int
 ) -> Steps[tuple[int, list[Outside]]]:
-    """The newest time, and the first `most` records with one out of bounds; no time is none.
+    """The newest timestamp, and the first `most` records that are out of bounds; a record without one is not.
 
-    A newest time before 1970 is none, as to Kafka's broker.
+    A newest timestamp before 1970 counts as none, as in Kafka's broker.
     """
     newest, place = NO_TIMESTAMP, 0
     outside: list[Outside] = []
@@ -61,7 +61,7 @@ def check_times(
 
 
 def newest_time(batch: Buffer, *, max_bytes: int = MAX_UNPACKED_BYTES) -> int:
-    """The newest time of a batch's records, whatever its header says of it; `NO_TIMESTAMP` if none has one."""
+    """The newest timestamp of the records, whatever the header claims; `NO_TIMESTAMP` if there is none."""
     header = read_header(batch)
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp

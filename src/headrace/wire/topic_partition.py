@@ -1,4 +1,4 @@
-"""What Kafka calls a topic-partition, for every room that keys things by it."""
+"""Kafka's topic-partition, for every room that uses it as a key."""
 
 from __future__ import annotations
 

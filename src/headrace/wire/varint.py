@@ -1,10 +1,10 @@
-"""Variable-length integers as record batches use them: seven bits a byte, least significant first.
+"""Variable-length integers as in record batches: seven bits per byte, least significant first.
 
 Lengths, offset deltas and counts are zigzag varints (32 bits, at most 5 bytes), timestamp deltas zigzag
 varlongs (64 bits, at most 10 bytes). Every decoder refuses a number that runs past the end of its input, takes
-more bytes than its type may, or does not fit the type, so no loop here is as long as hostile input wants it.
+more bytes than its type allows, or does not fit the type, so hostile input cannot cause long loops.
 
-Most numbers in a batch take one byte: encoders answer those from a table, decoders with one comparison.
+Most numbers in a batch take one byte: encoders look those up in a table, decoders need one comparison.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class MalformedVarint(ValueError):
-    """The bytes are no variable-length integer of the asked type."""
+    """The bytes are not a variable-length integer of this type."""
 
 
 def encode_varint(value: int) -> bytes:

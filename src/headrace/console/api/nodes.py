@@ -53,7 +53,7 @@ class RedisShown(msgspec.Struct, frozen=True):
     limit_bytes: float
     is_full: bool
     timelines: float
-    """Number of server restarts seen, each of which may have lost data."""
+    """Restarts and failovers seen, each of which may have lost data."""
     reconnects: float
 
 

@@ -46,7 +46,7 @@ class Overview(msgspec.Struct, frozen=True):
     durability: str
     crash_loss: str
     crash_loss_bytes: float | None
-    """Approximate bytes that is, at the current rate."""
+    """Approximate bytes lost, at the current rate."""
     gaps: float | None
     """Offsets lost since the nodes started."""
     failures: float | None

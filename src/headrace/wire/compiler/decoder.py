@@ -1,8 +1,8 @@
 """Writes the source of a decoder: straight-line code for one message and version.
 
-The rule that it keeps: nothing is read, cut out or allocated before it is known to lie inside the message. Lengths
-are checked against what is left, counts against what is left divided by the smallest element and against a budget
-that all arrays of the message share, a tagged field against the size that is announced for it.
+The rule it keeps: nothing is read, sliced or allocated before it is known to be inside the message. Lengths are
+checked against the remaining bytes, counts against the remaining bytes divided by the smallest element and against a
+budget that all arrays of the message share, tagged fields against their announced size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.wire.schema import SCALARS, Message, MessageField, fields_of
 
 
 class DecoderSource(Source):
-    """Writes a decoder. `pos` walks over `buf`; `end` is its length; `left` the elements that may still come."""
+    """Writes a decoder. `pos` moves over `buf`, `end` is its length, `left` the remaining element budget."""
 
     hands_out_views = False
 
@@ -35,7 +35,7 @@ class DecoderSource(Source):
         return self.finish("def run(buf, pos, left):", cls)
 
     def structure(self, cls: type[Message]) -> str:
-        """Emits the reading of a structure; returns the expression that makes it."""
+        """Emits code that reads a structure; returns the expression that constructs it."""
         body, tagged = self.present(cls)
         values: dict[str, str] = {}
         run: list[tuple[str, str]] = []
@@ -45,7 +45,7 @@ class DecoderSource(Source):
                 run.append((SCALARS[field.kind], variable))
                 continue
             if not self.flexible and (field.is_array or field.nested is None):
-                # Old versions have lengths of a fixed size: they are read along with the scalars before them.
+                # Old versions have fixed-size lengths, which are read together with the scalars before them.
                 run.append(("h" if field.kind == "string" and not field.is_array else "i", "n"))
             self.scalars(run)
             self.field(field, variable)
@@ -79,7 +79,7 @@ class DecoderSource(Source):
         self.emit("    n -= 1")
 
     def field(self, field: MessageField, variable: str) -> None:
-        """Emits the reading of an array, a nested structure or a value of variable length into `variable`."""
+        """Emits code that reads an array, a nested structure or a variable-length value into `variable`."""
         if field.nested is not None and not field.is_array:
             self.nested(field, variable)
             return
@@ -190,7 +190,7 @@ class DecoderSource(Source):
                 self.scalars([(SCALARS[field.kind], values[field.name])])
             else:
                 self.field(field, values[field.name])
-            # A value that ends elsewhere would let the same bytes be read again and again.
+            # A value that ends elsewhere could make the same bytes be read again and again.
             self.emit(f"if pos != {after}:")
             self.emit(f"    raise DecodeError('{field.name} does not fill its tagged field')")
             self.depth -= 1

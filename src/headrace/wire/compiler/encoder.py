@@ -1,6 +1,6 @@
 """Writes the source of an encoder: straight-line code for one message and version.
 
-Neighbouring values of a fixed size are packed by one struct call; record batches go out as the caller's own buffers.
+Adjacent fixed-size values are packed by one struct call; record batches are sent as the caller's own buffers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.wire.schema import SCALARS, Message, MessageField
 
 
 class EncoderSource(Source):
-    """Writes an encoder that appends to `out`; neighbouring values of a fixed size share one piece."""
+    """Writes an encoder that appends to `out`; adjacent fixed-size values share one piece."""
 
     def build(self, cls: type[Message]) -> Any:
         self.names |= {"varint": unsigned_varint, "pack": struct.pack, "one_buffer": (bytes, bytearray, memoryview)}
@@ -42,7 +42,7 @@ class EncoderSource(Source):
             run.clear()
 
     def length(self, code: str, value: str, run: list[tuple[str, str]]) -> None:
-        """A length: part of the run in old versions, a varint of its own in flexible ones."""
+        """A length: part of the run in old versions, a separate varint in flexible ones."""
         if self.flexible:
             self.scalars(run)
             self.emit(f"put(varint({value} + 1))")
@@ -124,7 +124,7 @@ class EncoderSource(Source):
         self.depth -= 1
 
     def tags(self, tagged: list[MessageField], source: str, run: list[tuple[str, str]]) -> None:
-        """Tagged fields travel only where they differ from their default."""
+        """Tagged fields are sent only if they differ from their default."""
         if not tagged:
             run.append(("b", "0"))
             return

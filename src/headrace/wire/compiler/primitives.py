@@ -1,4 +1,4 @@
-"""The few wire primitives that are read by hand, and the one error of all decoding."""
+"""The few wire primitives that are read by hand, and the error of all decoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the two code writers share: the text of a function under construction, and the sizes of its fields.
+"""Shared by the two code writers: the text of a function under construction, and the sizes of its fields.
 
-The writers turn the schema of one message and version into the source of one straight function. They are apart from
-`codec.py`, so that those who only encode and decode need not read how the functions come about.
+The writers turn the schema of one message and version into the source of one straight-line function. They are separate
+from `codec.py`, so that its readers need not know how the functions are generated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.wire.schema import SCALARS, Message, MessageField, fields_of
 
 
 class Source:
-    """Lines of a function under construction, with the constants that it refers to."""
+    """Lines of a function under construction, and the constants it uses."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version = version
@@ -48,7 +48,7 @@ class Source:
 
 
 def smallest_size(cls: type[Message], version: int, flexible: bool) -> int:
-    """The fewest bytes that a structure takes in this version: what bounds the count of an array of it."""
+    """The minimum size of a structure in this version, which bounds the count of an array of it."""
     total = 1 if flexible else 0
     for field in fields_of(cls):
         if version in field.versions and field.tag is None:

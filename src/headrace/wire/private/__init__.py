@@ -1,1 +1,1 @@
-"""Messages of this broker's own: what Kafka has no API for. ApiVersions does not list them."""
+"""Messages of this broker's own APIs, which Kafka does not have. ApiVersions does not list them."""

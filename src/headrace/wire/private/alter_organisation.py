@@ -1,4 +1,4 @@
-"""AlterOrganisation: makes one, changes its limits, or gives it an administrator."""
+"""AlterOrganisation: creates an organisation, changes its limits, or adds an administrator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AlterOrganisationRequest(Payload):
     create: Annotated[bool, "bool"] = False
     limits: Annotated[list[OrganisationLimit], "[]OrganisationLimit"] = []
     administrators: Annotated[list[ScramCredentialUpsertion], "[]ScramCredentialUpsertion"] = []
-    """Super users that it gets, by their credentials."""
+    """Super users to create, with their credentials."""
 
 
 class AlterOrganisationResponse(Payload):

@@ -1,4 +1,4 @@
-"""DeleteOrganisation: removes one that has no topics and no groups, with its users, ACLs and quotas."""
+"""DeleteOrganisation: deletes an organisation without topics and groups, with its users, ACLs and quotas."""
 
 from __future__ import annotations
 

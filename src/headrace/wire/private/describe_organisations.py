@@ -1,4 +1,4 @@
-"""DescribeOrganisations: those that there are, with their limits and what they have."""
+"""DescribeOrganisations: all organisations with their limits and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExplainAccess: whether somebody may do something, and which rule says so."""
+"""ExplainAccess: whether a principal may do an operation, and which rule decides."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ import { badge, bytes, cells, fill, h, number, table } from "../dom.js";
 import { get } from "../api.js";
 
 const NODES = [{ title: "Node", num: true }, { title: "Address" }, { title: "Role" }, { title: "Ready" }, { title: "Memory", num: true }, { title: "Connections", num: true }, { title: "Partitions led", num: true }, { title: "CPU seconds", num: true }, { title: "Configs" }];
-const REDIS = [{ title: "Server", name: true }, { title: "Seen by node", num: true }, { title: "State" }, { title: "Memory", num: true }, { title: "Reconnects", num: true }, { title: "Restarts seen", num: true }];
+const REDIS = [{ title: "Server", name: true }, { title: "Seen by node", num: true }, { title: "State" }, { title: "Memory", num: true }, { title: "Reconnects", num: true }, { title: "Restarts and failovers", num: true }];
 const SERVERS = [{ title: "Server", name: true }, { title: "Version" }, { title: "Memory", num: true }, { title: "Limit", num: true }, { title: "When full" }, { title: "On disk", name: true }, { title: "Replicas", name: true }, { title: "Clients", num: true }, { title: "Uptime", num: true }];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }];
 const readiness = (ready) => (ready === null ? "–" : badge(ready ? "ready" : "not ready", ready ? "good" : "bad"));
