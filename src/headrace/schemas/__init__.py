@@ -1,4 +1,4 @@
-"""What a schema is: JSON Schema and Avro, read as fields with types, inferred from records, printed and set again.
+"""Schemas: JSON Schema and Avro, parsed to typed fields, inferred from records, stored and printed.
 
-The rule of this room: no tables, no Arrow, no I/O. What a schema means for a table is the lake's.
+The rule of this room: no tables, no Arrow, no I/O. The lake decides what a schema means for a table.
 """

@@ -1,7 +1,7 @@
-"""An Avro schema as fields with types: what becomes of each type, and of each logical one that fastavro knows.
+"""Maps an Avro schema to typed fields: each type, and each logical type that fastavro knows.
 
-Unions of more than null and one type are JSON text, and so is what has no column type: times of day, moments without
-a zone, decimals of more digits than a column has.
+Unions of more than null and one type become JSON text, and so do types without a column type: times of day,
+timestamps without a zone, decimals with more digits than a column has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.schemas.bounds import SchemaRefused
 from headrace.schemas.fields import RESERVED, Field, FieldKind, FieldType, bounded, twins
 
 ANY_ID = "any"
-"""In the place of an id, of the schema of records that carry none."""
+"""Used instead of an id for the schema of records without one."""
 
 _PRIMITIVES: dict[str, FieldKind] = {
     "null": "unknown", "boolean": "boolean", "int": "integer", "long": "integer", "float": "number", "double": "number",
@@ -25,22 +25,22 @@ _LOGICAL: dict[tuple[str, str], FieldKind] = {
     ("long", "local-timestamp-millis"): "json", ("long", "local-timestamp-micros"): "json",
     ("int", "time-millis"): "json", ("long", "time-micros"): "json", ("string", "uuid"): "json",
 }  # fmt: skip
-"""By type too: a logical type that does not go with its type is to be ignored."""
+"""Keyed by type, too: a logical type that does not match its type must be ignored."""
 _MOST_DIGITS = 38
 
 
 def parsed_avro(schema: Any) -> Any:
-    """A schema with the names of its types in full, as fastavro wants it."""
+    """A schema with fully qualified type names, as fastavro needs it."""
     try:
         return fastavro.parse_schema(schema)
-    except Exception as error:  # whatever fastavro makes of JSON that is something else
+    except Exception as error:  # whatever fastavro raises for other JSON
         raise SchemaRefused(f"This is not an Avro schema: {error}.") from None
 
 
 def exact_avro(schema: Any) -> Any:
-    """A schema to read older records with, whose integers stay integers where it has doubles.
+    """A schema to read older records with, which keeps integers where the newer schema has doubles.
 
-    Avro's own rules make doubles of them, and round those of more than 53 bits.
+    Avro's own rules would convert them to doubles, and round those of more than 53 bits.
     """
     if isinstance(schema, list):
         flat: list[Any] = []
@@ -65,7 +65,7 @@ def exact_avro(schema: Any) -> Any:
 
 
 def read_avro(schema: Any) -> FieldType:
-    """An Avro schema as fields with types."""
+    """An Avro schema as typed fields."""
     root, _ = _read(parsed_avro(schema), {}, ())
     if root.kind == "object" and (names := twins((field.name for field in root.fields), RESERVED)):
         raise SchemaRefused(f"Field {names[0]!r} cannot be a column: {', '.join(RESERVED)} are taken.")

@@ -1,7 +1,7 @@
-"""Whether bytes are a record of an Avro schema, from the first to the last.
+"""Checks that bytes are exactly one record of an Avro schema.
 
-Avro's bytes do not say what they are, and fastavro trusts them: it takes an enum's symbol -1 for the last one, any byte
-for a boolean, and a record nested a million times for a reason to crash. So each record is walked before it is decoded.
+Avro is not self-describing, and fastavro trusts its input: it reads enum symbol -1 as the last one, any byte as a
+boolean, and crashes on a record nested a million times. So each record is checked before it is decoded.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 MOST_LEVELS = 100
-"""Of records inside of records."""
+"""Maximum nesting of records."""
 
 MOST_EMPTY_ITEMS = 1_000_000
-"""Of an array whose items take no bytes; of others the bytes are the limit."""
+"""Maximum items of an array whose items take no bytes; for others the bytes are the limit."""
 
 _SIZES = {"float": 4, "double": 8}
 _INT_BITS = 31
 _LONG_BITS = 63
 
 Walk = Callable[[bytes, int, int], int]
-"""Takes bytes, where a value begins and how deep it lies; gives where it ends."""
+"""(bytes, start of a value, nesting depth) -> end of the value."""
 
 
 class Unfit(ValueError):
-    """These bytes are no such record, and where."""
+    """The bytes do not match the schema; with the path to the mismatch."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -36,7 +36,7 @@ class Unfit(ValueError):
 
 
 def check_of(schema: Any) -> Callable[[bytes, int], None]:
-    """What raises `Unfit` unless the bytes from an index on are a record. The schema is as `parsed_avro` gives it."""
+    """A function that raises `Unfit` unless the bytes from an index on are a record of a schema from `parsed_avro`."""
     walk = _walk_of(schema, {})
 
     def check(value: bytes, start: int) -> None:
@@ -66,7 +66,7 @@ def _walk_of(schema: Any, named: dict[str, Walk]) -> Walk:
     if isinstance(schema, str):
         if schema in _PRIMITIVES:
             return _PRIMITIVES[schema]
-        # The type may be the one that is being made.
+        # The type may be the one under construction.
         return named[schema] if schema in named else lambda data, at, level: named[schema](data, at, level)
     match schema["type"]:
         case "record" | "error":
@@ -86,7 +86,7 @@ def _walk_of(schema: Any, named: dict[str, Walk]) -> Walk:
 
 
 def _number(data: bytes, at: int, most_bits: int = _LONG_BITS) -> tuple[int, int]:
-    """A number and where it ends: zigzag, seven bits a byte."""
+    """A number and its end: zigzag, seven bits per byte."""
     byte = data[at]
     at += 1
     if byte < 128:
@@ -198,7 +198,7 @@ def _entry(value: Walk) -> Walk:
 
 
 def _blocks(item: Walk) -> Walk:
-    """Of an array or a map: blocks with the number of their items; a negative one has the block's size after it."""
+    """Checks an array or map: blocks with an item count; after a negative count comes the block's size."""
 
     def walk(data: bytes, at: int, level: int) -> int:
         total = 0

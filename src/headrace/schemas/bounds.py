@@ -1,6 +1,6 @@
-"""What a JSON Schema says of values beside their types, as msgspec checks it: bounds, lengths, patterns.
+"""A JSON Schema's constraints beyond types, as msgspec checks them: bounds, lengths, patterns.
 
-A keyword that is not as JSON Schema has it is refused when the schema is set: records would stop at it later.
+A malformed keyword is refused when the schema is set, because later it would stop every record.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MOST_LENGTH = (1 << 31) - 1
 
 
 class SchemaRefused(ValueError):
-    """This schema cannot make a table, and why."""
+    """Why this schema cannot define a table."""
 
 
 def check_forms(schema: Mapping[str, Any], at: str) -> None:
-    """Raises if a keyword has a value that it cannot have."""
+    """Raises if a keyword has an invalid value."""
     for keyword, form in _FORMS.items():
         if keyword in schema and not isinstance(schema[keyword], form):
             raise _refused(keyword, schema[keyword], at)
@@ -48,7 +48,7 @@ def check_forms(schema: Mapping[str, Any], at: str) -> None:
 
 
 def bounds_of(name: str, schema: Mapping[str, Any], at: str) -> ValueBounds:
-    """What values of a type are checked for; integers also for having 64 bits."""
+    """The checks for values of a type; integers must also fit 64 bits."""
     schema, found = _without_flags(schema), {}
     for keyword, check in _CHECKS.get(name, {}).items():
         if keyword in schema:
@@ -63,12 +63,12 @@ def bounds_of(name: str, schema: Mapping[str, Any], at: str) -> ValueBounds:
 
 
 def whole(check: str, bound: float) -> int:
-    """The bound of integers that a bound of numbers is."""
+    """Converts a bound of numbers to one of integers."""
     return math.ceil(bound) if check in ("ge", "lt") else math.floor(bound)
 
 
 def _without_flags(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Draft 4 has flags that make `minimum` and `maximum` exclusive, in the place of bounds of their own."""
+    """In draft 4, flags make `minimum` and `maximum` exclusive; later drafts have separate bounds."""
     found = dict(schema)
     for keyword, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(found.get(keyword), bool) and found.pop(keyword) and plain in found:

@@ -1,6 +1,6 @@
-"""What a topic's records are: the schema as it is kept, in a property of the typed table.
+"""A topic's schema, as stored in a property of the typed table.
 
-There it lives as long as the table, changes in a commit like everything else, and needs no file of its own in the lake.
+There it lives as long as the table, changes in a commit like everything else, and needs no file of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.schemas.json_schema import ReadSchema
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A format and its schema: a JSON Schema, or Avro schemas by id (`any` for all). `evolves`: new fields join."""
+    """A format and its schema: a JSON Schema, or Avro schemas by id (`any` for all). `evolves`: it gains new fields."""
 
     format: Literal["json", "avro"]
     schema: dict[str, Any]
@@ -27,13 +27,13 @@ class Definition(msgspec.Struct, frozen=True):
         return ReadSchema(self.schema).root if self.format == "json" else read_avro([*self.schema.values()][-1])
 
     def show(self, record: bytes) -> dict[str, Any]:
-        """What a record with new fields shows of itself; one of too many raises."""
+        """The schema that a record with new fields implies; raises if it has too many."""
         shown = shown_by(record)
         check_width(shown, self.schema)
         return shown
 
     def text(self) -> str:
-        """As it is kept."""
+        """The stored form."""
         return msgspec.json.encode(self).decode()
 
 

@@ -1,8 +1,8 @@
-"""Schemas as files: what `schema show` prints, `schema set` takes and means the same by.
+"""Schemas as files: `schema set` accepts what `schema show` prints.
 
-A JSON Schema is itself; one that grows with its records says so in `x-evolves`. An Avro schema without an id is itself;
-those with ids are a list of `{"id": 7, "schema": ...}`, the one that makes the columns last. In Avro a list is a union,
-whose parts are types and never look like this.
+A JSON Schema is stored as it is; one that grows with its records has `x-evolves`. An Avro schema without an id is
+stored as it is; those with ids are a list of `{"id": 7, "schema": ...}`, and the last one defines the columns. In Avro
+a list is a union, whose parts are types and never look like this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_ID = (1 << 32) - 1
 
 
 def document_of(definition: Definition) -> Any:
-    """What `show` prints."""
+    """The output of `show`."""
     if definition.format == "json":
         return {EVOLVES: True, **definition.schema} if definition.evolves else definition.schema
     if ANY_ID in definition.schema:
@@ -34,7 +34,7 @@ def document_of(definition: Definition) -> Any:
 
 
 def from_json_schema(text: bytes, name: str) -> tuple[Definition, list[str]]:
-    """A schema from a file, and what of it is not checked."""
+    """A schema from a file, and its keywords that are not checked."""
     document = _json(text, name)
     if not isinstance(document, Mapping):
         raise SchemaRefused(f"{name} is not a JSON object.")
@@ -46,7 +46,7 @@ def from_json_schema(text: bytes, name: str) -> tuple[Definition, list[str]]:
 
 
 def from_avro(given: Sequence[tuple[str, bytes]], before: Definition | None = None) -> Definition:
-    """Schemas from files, by id, after those that are there `before`; the last one makes the columns."""
+    """Schemas from files, by id, after the existing ones in `before`; the last one defines the columns."""
     schemas = {} if before is None else _with_ids(before)
     for file_id, text in given:
         for key, schema in _avro_file(file_id, text):
@@ -89,7 +89,7 @@ def _id(given: object) -> str:
 
 
 def from_examples(examples: Iterable[bytes]) -> tuple[Definition, list[str]]:
-    """A schema that evolves, and what is to be said of the examples, each in a sentence."""
+    """A schema that evolves, and notes about the examples, one sentence each."""
     found, seen = infer(examples)
     said = [f"{_examples(seen.not_json)} skipped: not JSON"] if seen.not_json else []
     if seen.too_wide:
@@ -99,7 +99,7 @@ def from_examples(examples: Iterable[bytes]) -> tuple[Definition, list[str]]:
 
 
 def examples_in(content: bytes) -> list[bytes]:
-    """The examples of a file: one JSON value, a list of them, or one a line."""
+    """The examples in a file: one JSON value, a list of them, or one per line."""
     try:
         msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -115,7 +115,7 @@ def _examples(count: int) -> str:
 
 
 def _json(text: bytes, name: str) -> Any:
-    """A document, of what can be kept and printed again."""
+    """Parses a document, refusing values that cannot be stored and printed again."""
     try:
         found = json.loads(text.decode("utf-8-sig"), parse_constant=_no_number, parse_float=_number)
         json.dumps(found, ensure_ascii=False).encode()

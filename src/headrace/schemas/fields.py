@@ -1,8 +1,8 @@
-"""The fields of records and the columns that they become: what all formats of typed tables have in common.
+"""Fields of records and their columns: shared by all formats of typed tables.
 
-A field's column has its name. What Delta does not take in a name (blanks and ` ,;{}()=`) is written as `%20` and the
-like, and `%` as `%25`, so that two fields never share a column. Delta does not tell `Id` from `id`: of two such fields
-the second is refused by whoever reads the schema. A value that fits no column type becomes JSON text.
+A column has its field's name. Characters that Delta does not allow (blanks and ` ,;{}()=`) are written as `%20` and
+the like, and `%` as `%25`, so that two fields never share a column. Delta does not distinguish `Id` from `id`: the
+second of two such fields is refused when the schema is read. A value without a matching column type becomes JSON text.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ FieldKind = Literal[
     "string", "integer", "number", "boolean", "timestamp", "date", "binary", "decimal", "json", "object", "list", "map",
     "unknown",
 ]  # fmt: skip
-"""`unknown`: nothing but null, [] or {} was seen of it; it has no column yet."""
+"""`unknown`: only null, [] or {} were seen; it has no column yet."""
 
 RESERVED = ("_partition", "_offset", "_timestamp", "_key")
-"""Columns that each row has beside those of its fields."""
+"""Columns of every row besides its fields."""
 
 WHOLE = "value"
-"""The column of a record that is no object."""
+"""The column of a record that is not an object."""
 
 MOST_LEVELS = 30
-"""Of structs, arrays and maps inside of each other: from about 35 on Delta's and Parquet's readers give up."""
+"""Nesting of structs, arrays and maps: from about 35 levels, Delta's and Parquet's readers fail."""
 
 UNREADABLE = "its name has a quotation mark, a backslash or a control character"
 
@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 
 
 class FieldType(msgspec.Struct, frozen=True):
-    """What a field holds. `checks`: what a value must keep beside its type, as msgspec names it; `values`: an enum."""
+    """A field's type. `checks`: constraints in msgspec's names; `values`: an enum."""
 
     kind: FieldKind
     fields: tuple[Field, ...] = ()
@@ -50,7 +50,7 @@ class FieldType(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of an object. Its column may always be null: a later schema may leave the field out."""
+    """A field of an object. Its column is always nullable, because a later schema may drop the field."""
 
     name: str
     type: FieldType
@@ -63,17 +63,17 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def column_of(name: str) -> str:
-    """The column's name of a field."""
+    """The name of a field's column."""
     return _REFUSED.sub(lambda match: f"%{ord(match[0]):02x}", name)
 
 
 def is_unreadable(name: str) -> bool:
-    """Whether JSON has to escape the name, which msgspec does not take for a field."""
+    """Whether the name needs JSON escapes, which msgspec does not support in field names."""
     return _ESCAPED.search(name) is not None
 
 
 def twins(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Names whose columns Delta would not tell from those of names before them."""
+    """Names whose columns Delta could not distinguish from earlier ones."""
     seen, found = {name.lower() for name in taken}, []
     for name in names:
         column = column_of(name).lower()
@@ -84,26 +84,26 @@ def twins(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 def columns_of(root: FieldType) -> tuple[Field, ...]:
-    """The columns of a record: those of an object's fields, or one for the whole of it."""
+    """The columns of a record: one per field of an object, or one for the whole value."""
     if root.kind == "object":
         return visible(root)
     return () if is_unknown(root) else (Field(WHOLE, root),)
 
 
 def visible(kind: FieldType) -> tuple[Field, ...]:
-    """The fields of an object that have columns."""
+    """The fields of an object with columns."""
     return tuple(field for field in kind.fields if not is_unknown(field.type))
 
 
 def is_unknown(kind: FieldType) -> bool:
-    """Whether too little was seen of a field to give it a column; an object without columns is one of these."""
+    """Whether too little was seen of a field to give it a column; this includes objects without columns."""
     if kind.kind in ("list", "map"):
         return kind.items is None or is_unknown(kind.items)
     return kind.kind == "unknown" or (kind.kind == "object" and not visible(kind))
 
 
 def bounded(kind: FieldType, levels: int = MOST_LEVELS) -> FieldType:
-    """A type whose values are JSON text where they lie deeper than tables go."""
+    """A type whose values become JSON text beyond the maximum nesting of tables."""
     if kind.fields:
         fields = (msgspec.structs.replace(field, type=bounded(field.type, levels - 1)) for field in kind.fields)
         return msgspec.structs.replace(kind, fields=tuple(fields)) if levels else FieldType("json")
@@ -113,6 +113,6 @@ def bounded(kind: FieldType, levels: int = MOST_LEVELS) -> FieldType:
 
 
 def count_columns(kind: FieldType) -> int:
-    """Columns with those inside of them."""
+    """Number of columns, including nested ones."""
     inner = sum(count_columns(field.type) for field in kind.fields)
     return 1 + inner + (count_columns(kind.items) if kind.items is not None else 0)

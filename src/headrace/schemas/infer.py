@@ -1,9 +1,10 @@
-"""A JSON Schema by example: what records show of themselves, and how a schema grows by what new ones show.
+"""Infers a JSON Schema from examples, and extends it as new records bring new fields.
 
-Nothing is required and everything may be null: examples cannot show what must be. Text is a moment or a day if all
-examples are. What examples disagree on is of any type, and so is a number that neither 64 bits nor a double hold: it is
-kept as text. Nothing but null, [] or {} says nothing, and waits for more. A table has a limit of columns, and a record
-that alone has more takes no part: its fields are keys of a map, and would leave no room for those of its neighbours.
+Nothing is required and everything is nullable, because examples cannot show what must be. A string is a timestamp or a
+date if all examples are. If examples disagree, or a number fits neither 64 bits nor a double, the field has any type
+and is stored as text. A field with only null, [] or {} gets no type until more is seen. A table has a limit of
+columns. A record that exceeds it alone is ignored: its fields are probably keys of a map, and would leave no room for
+others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.schemas.bounds import SchemaRefused
 from headrace.schemas.fields import MOST_LEVELS, RESERVED, UNREADABLE, column_of, is_unreadable
 
 MOST_COLUMNS = 1_000
-"""Of a table that evolves by itself, those inside of others counted."""
+"""Maximum columns of a table that evolves by itself, including nested ones."""
 
 NO_ROOM = f"a table by example has at most {MOST_COLUMNS:,} columns"
 TWIN = "its column would have the name of another one"
@@ -29,7 +30,7 @@ NAMELESS = "its name is empty"
 
 Schema = dict[str, Any]
 
-# What most fields show. One object each: it is the same again in the next record, and need not be looked into.
+# The most common types, one shared object each, so that comparing with the next record is an identity check.
 _NOTHING: Schema = {"type": ["null"]}
 _NO_ITEMS: Schema = {"type": ["array", "null"], "maxItems": 0}
 _NO_FIELDS: Schema = {"type": ["object", "null"], "additionalProperties": False}
@@ -40,7 +41,7 @@ _MOMENTS: Schema = {"type": ["string", "null"], "format": "date-time"}
 _DAYS: Schema = {"type": ["string", "null"], "format": "date"}
 _INTEGER: Schema = {"type": ["integer", "null"]}
 _LONG = "x-long"
-"""Marks integers that a double does not hold, until it is known whether they share their column with one."""
+"""Marks integers that do not fit a double, until it is known whether their column also has doubles."""
 _LONG_INTEGER: Schema = {"type": ["integer", "null"], _LONG: True}
 
 _MOMENT = re.compile(
@@ -48,11 +49,11 @@ _MOMENT = re.compile(
 )
 _DAY = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]")
 _SURE_DIGITS = 15
-"""That a double holds of any decimal."""
+"""Digits of any decimal that a double preserves."""
 
 
 class Examples:
-    """What records have shown, one after another."""
+    """Collects the types of records, one after another."""
 
     def __init__(self) -> None:
         self.shown: Schema | None = None
@@ -60,7 +61,7 @@ class Examples:
         self.too_wide = 0
 
     def add(self, example: bytes) -> None:
-        """Takes one more; what is no JSON and what is too wide is counted and passed over."""
+        """Adds a record; those that are not JSON or too wide are counted and skipped."""
         try:
             shown = shown_by(example)
         except NotShown:
@@ -75,18 +76,18 @@ class Examples:
 
 
 class NotShown(ValueError):
-    """This record takes no part in a schema by example, and why."""
+    """Why a record is ignored in inference."""
 
 
 class Grown(msgspec.Struct, frozen=True):
-    """A schema, and the fields that stay out of it: where they are, and why."""
+    """A schema, and the paths of excluded fields with the reason."""
 
     schema: Schema
     left_out: dict[str, str]
 
 
 def infer(examples: Iterable[bytes]) -> tuple[Grown, Examples]:
-    """The schema of JSON records, and what is to be said of them."""
+    """The schema of JSON records, and notes about them."""
     seen = Examples()
     for example in examples:
         seen.add(example)
@@ -96,20 +97,20 @@ def infer(examples: Iterable[bytes]) -> tuple[Grown, Examples]:
 
 
 def grown(schema: Schema, shown: Schema) -> Grown:
-    """A schema with what it lacks of what records show: new fields, types for those that waited. What it has stays."""
+    """Extends a schema by what records show: new fields, and types for fields without one. The rest stays."""
     growth = _Growth(MOST_COLUMNS - _columns(schema))
     after = growth.grow(schema, shown, "$", RESERVED)
     return Grown(after, growth.left_out)
 
 
 def check_width(shown: Schema, schema: Schema | None = None) -> None:
-    """Raises `NotShown` if a record alone has more columns than a table; what the schema has as text is one."""
+    """Raises `NotShown` if a record alone has more columns than a table allows; a field kept as text is one."""
     if (wanted := _width(shown, schema) - 1) > MOST_COLUMNS:
         raise NotShown(f"Its fields are {wanted:,} columns: {NO_ROOM}")
 
 
 def both(one: Schema, other: Schema) -> Schema:
-    """What covers two."""
+    """A type that covers both."""
     if one is other:
         return one
     if not one or not other:
@@ -143,11 +144,11 @@ def _both_objects(one: Schema, other: Schema) -> Schema:
     return one | {"properties": known | new} if new else one
 
 
-# What a record shows
+# The type of a record
 
 
 def shown_by(example: bytes) -> Schema:
-    """What a record shows; raises `NotShown` if it is no JSON."""
+    """The type of a record; raises `NotShown` if it is not JSON."""
     try:
         return _of(_decode(example), MOST_LEVELS)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -155,7 +156,7 @@ def shown_by(example: bytes) -> Schema:
 
 
 class _Inexact:
-    """In the place of a number that a double does not hold."""
+    """Placeholder for a number that does not fit a double."""
 
 
 def _float(text: str) -> float | _Inexact:
@@ -166,7 +167,7 @@ def _float(text: str) -> float | _Inexact:
         return found
     if math.isinf(found) or found == 0:
         return _Inexact()
-    # The shortest text of a double, the 17 digits that some write, or all of them.
+    # The shortest text of a double, the 17 digits that some writers use, or all digits.
     printed = (Decimal(repr(found)), Decimal(f"{found:.17g}"), Decimal(found))
     return found if Decimal(text) in printed else _Inexact()
 
@@ -216,7 +217,7 @@ def _of_array(value: list[Any], levels: int) -> Schema:
 
 
 def _is_moment(text: str) -> bool:
-    """Whether it is one, with a zone, that a column holds to its last digit."""
+    """Whether this is a timestamp with a zone that a column stores exactly."""
     if not _MOMENT.fullmatch(text):
         return False
     try:
@@ -237,7 +238,7 @@ def _is_day(text: str) -> bool:
 
 
 def said_of(left_out: Mapping[str, str]) -> list[str]:
-    """Which fields have no column, in a sentence for each reason."""
+    """The fields without a column, one sentence per reason."""
     reasons: dict[str, list[str]] = {}
     for at, why in left_out.items():
         reasons.setdefault(why, []).append(at)
@@ -254,7 +255,7 @@ def _some(places: Sequence[str]) -> str:
 
 
 class _Growth:
-    """Takes new fields, one after another, as long as there is room for their columns."""
+    """Adds new fields as long as there is room for their columns."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -265,7 +266,7 @@ class _Growth:
             shown = both(schema, shown)
             if _waits(shown):
                 return shown
-            self._room += at != "$"  # the column that waited
+            self._room += at != "$"  # the field had no column yet
             new = self._new(shown, at, taken)
             return schema if new is None else new
         if _main(schema) == "object" and schema.get("properties") and _main(shown) == "object":
@@ -278,7 +279,7 @@ class _Growth:
     def _with_fields(
         self, properties: Mapping[str, Schema], shown: Mapping[str, Schema], at: str, taken: Iterable[str]
     ) -> dict[str, Schema]:
-        """Fields that cannot be columns, for names that Delta does not tell apart, are left to the raw table."""
+        """Leaves out fields whose names Delta cannot distinguish; they stay in the raw table."""
         found = dict(properties)
         columns = {name.lower() for name in (*map(column_of, found), *taken)}
         for name, inner in shown.items():
@@ -297,7 +298,7 @@ class _Growth:
         return found
 
     def _new(self, shown: Schema, at: str, taken: Iterable[str] = ()) -> Schema | None:
-        """What is new, as far as there is room."""
+        """The new fields, as far as there is room."""
         if at != "$":
             if self._room < 1:
                 self.left_out[at] = NO_ROOM
@@ -313,12 +314,12 @@ class _Growth:
 
 
 def _columns(schema: Schema) -> int:
-    """The columns that a schema has taken."""
+    """The columns a schema uses."""
     return _width(schema, None) - 1
 
 
 def _width(shown: Schema, schema: Schema | None) -> int:
-    """A field and those inside of it; of the parts that a schema has, those that it has as columns of their own."""
+    """Columns of a field, including nested ones; for parts already in the schema, only those with their own column."""
     if schema is not None and not _waits(schema) and "properties" not in schema and "items" not in schema:
         return 1
     inner = 0
@@ -338,14 +339,14 @@ def _with_waiting(one: Schema, other: Schema) -> Schema:
 
 
 def _main(schema: Mapping[str, Any]) -> str | None:
-    """The type beside null."""
+    """The type other than null."""
     named = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else [])
     names = [name for name in ([named] if isinstance(named, str) else named) if name != "null"]
     return names[0] if len(names) == 1 else None
 
 
 def _waits(schema: Mapping[str, Any]) -> bool:
-    """Whether nothing but emptiness was seen."""
+    """Whether only empty values were seen."""
     if schema.get("type") in (["null"], "null"):
         return True
     is_empty_object = schema.get("additionalProperties") is False and not schema.get("properties")

@@ -1,8 +1,8 @@
-"""A JSON Schema as fields with types: what becomes of each keyword, and which of them are not checked.
+"""Maps a JSON Schema to typed fields, and reports keywords that are not checked.
 
-Objects with `properties` are structs, those with `additionalProperties` alone are maps, arrays lists; `date-time` is a
-timestamp and `date` a date; `integer` has 64 bits. What may be of several types, or of any, is JSON text. References
-inside the document are followed, up to where they lead into themselves. Keywords that are not checked are told.
+Objects with `properties` become structs, those with only `additionalProperties` maps, arrays lists; `date-time` is a
+timestamp and `date` a date; `integer` has 64 bits. Fields of several types, or of any, become JSON text. References
+inside the document are followed until they become recursive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_CHECKED = (
 
 
 class ReadSchema:
-    """A JSON Schema, read. `not_checked` are keywords that records may break, with their place."""
+    """A parsed JSON Schema. `not_checked` are keywords that are not enforced, with their paths."""
 
     def __init__(self, document: Any) -> None:
         if not isinstance(document, Mapping):
@@ -131,7 +131,7 @@ class ReadSchema:
 
 
 def _merged(schema: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """A schema with those of its `allOf` in it, where they say different things."""
+    """A schema merged with its `allOf`, unless they conflict."""
     merged = {key: value for key, value in schema.items() if key != "allOf"}
     for part in schema["allOf"]:
         if isinstance(part, Mapping):

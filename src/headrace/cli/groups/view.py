@@ -18,14 +18,11 @@ from headrace.client.groups import GroupInfo, GroupMember
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
-ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG = (
-    "headrace.group.id",
-    "headrace.group.locator",
-    "headrace.group.generation",
-)
+ID_CONFIG = "headrace.group.id"
+LOCATOR_CONFIG = "headrace.group.locator"
+GENERATION_CONFIG = "headrace.group.generation"
+_IDENTITY = (ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG)
 """Read-only configs of a group, for values that Kafka's responses have no field for."""
-_IDENTITY = ("headrace.group.id", "headrace.group.locator", "headrace.group.generation")
-"""Prefix of a config per topic of format `stream`, returned only when requested by name."""
 CONSUMER = "consumer"
 
 
