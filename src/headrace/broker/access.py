@@ -178,7 +178,7 @@ class Access(Checks):
         """A partition that exists and that this node leads; the error that Kafka gives otherwise."""
         if not 0 <= number < topic.partitions:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {number}.")
-        if not self.broker.leads(topic, number):
+        if not self.broker.store.nodes.leads(topic, number):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Another node leads {topic.name}-{number}.")
         if self.broker.store.nodes.has_overslept:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node was stopped for longer than its lease.")
@@ -186,8 +186,8 @@ class Access(Checks):
 
     def led_in_memory(self, topic: Topic, number: int) -> Partition | None:
         """A partition that this node leads and has read; None: ask with `led_partition`."""
-        broker = self.broker
-        if not 0 <= number < topic.partitions or not broker.leads(topic, number) or broker.store.nodes.has_overslept:
+        nodes = self.broker.store.nodes
+        if not 0 <= number < topic.partitions or not nodes.leads(topic, number) or nodes.has_overslept:
             return None
         return self._organisation.known_partition(topic.uuid, number)
 

@@ -75,11 +75,6 @@ class Broker:
         """What a topic's configs, and the broker's defaults behind them, ask for."""
         return self.store.policies.of(topic)
 
-    def leads(self, topic: Topic, number: int) -> bool:
-        """Whether this node leads a partition."""
-        nodes = self.store.nodes
-        return nodes.leader(topic, number).id == nodes.me.id
-
     def led(self, topic: Topic) -> Iterator[int]:
-        """The partitions of a topic that this node leads, each looked at when its turn comes."""
-        return (number for number in range(topic.partitions) if self.leads(topic, number))
+        """The partitions of a topic that this node leads, each checked when its turn comes."""
+        return (number for number in range(topic.partitions) if self.store.nodes.leads(topic, number))

@@ -54,7 +54,7 @@ def _asked(call: Call, request: DescribeLogDirsRequest) -> list[tuple[Topic, lis
         for row in request.topics:
             asked.setdefault(row.topic, set()).update(row.partitions)
     return [
-        (topic, [n for n in sorted(numbers) if 0 <= n < topic.partitions and call.broker.leads(topic, n)])
+        (topic, [n for n in sorted(numbers) if 0 <= n < topic.partitions and call.broker.store.nodes.leads(topic, n)])
         for name, numbers in sorted(asked.items())
         if (topic := call.known_topic(_DESCRIBE, name)) is not None
     ]

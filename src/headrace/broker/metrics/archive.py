@@ -36,7 +36,7 @@ async def archive_samples(broker: Broker) -> list[Sample]:
     found: list[_Position] = []
     for organisation in list(broker.store.organisations):
         for partition in Access(broker, system_caller(organisation)).open_partitions():
-            if not partition.policy.is_tiered or not broker.leads(partition.topic, partition.number):
+            if not partition.policy.is_tiered or not broker.store.nodes.leads(partition.topic, partition.number):
                 continue
             try:
                 found.append(await _position(organisation, partition))

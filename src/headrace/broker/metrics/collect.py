@@ -115,7 +115,7 @@ class Collector:
             yield Sample("headrace_partitions", (organisation,), sum(topic.partitions for topic in found))
         self._named.forget_but({(organisation, one.name) for organisation, found in topics for one in found})
         partitions = list(self._partitions())
-        leads = self._broker.leads
+        leads = self._broker.store.nodes.leads
         led = sum(leads(partition.topic, partition.number) for _, partition in partitions)
         yield Sample("headrace_partitions_led", (), led)
         most = self._broker.options.metrics_names_max

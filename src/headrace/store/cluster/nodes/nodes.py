@@ -119,6 +119,10 @@ class Nodes:
         """The live node that leads a partition."""
         return self._leadership.leader(topic, partition)
 
+    def leads(self, topic: Topic, partition: int) -> bool:
+        """Whether this node leads a partition."""
+        return self._leadership.leader(topic, partition).id == self.me.id
+
     def replicas(self, topic: Topic, partition: int) -> list[Node]:
         """The leader and the live nodes that would lead a partition next, as many as the topic asks for."""
         return self._leadership.replicas(topic, partition)
