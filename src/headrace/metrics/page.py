@@ -19,13 +19,13 @@ scrape_configs:
 Every sample also has the label `node`. Names are stable: a test freezes them.
 
 - Rates, bytes and records count what passed through this node since it started.
-- A group is shown by its coordinator alone. When it moves, its samples move with it: use `max without (node)`.
+- Only its coordinator reports a group. When the group moves, its samples move with it: use `max without (node)`.
 - Lag of groups and of the archive, and transactions by state, are counted in the background, every
-  `metrics_interval_ms`. Lag in seconds is the age of the oldest record that is left to read, or to archive. For topics
+  `metrics_interval_ms`. Lag in seconds is the age of the oldest record not yet read, or archived. For topics
   of format `stream` records are counted; where that would cost too much, there is no sample.
 - At most `metrics_names_max` topics and as many groups have samples of their own; all other topics are one, `{OTHERS}`.
   Partitions have samples with `--metrics-partitions` only.
-- On another address than loopback `/metrics` needs `metrics_token_file`, and scrapers send its content as a bearer
+- On addresses other than loopback `/metrics` needs `metrics_token_file`, and scrapers send its content as a bearer
   token.
 
 `deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
@@ -39,7 +39,7 @@ exist here, so it shows no lag. The exposition is Prometheus text 0.0.4, without
 With the extra `headrace[tracing]` and `--tracing-endpoint http://127.0.0.1:4318/v1/traces`, one produce or fetch in
 `tracing_one_in` (100) is sent to an OpenTelemetry collector, by OTLP over HTTP: spans `produce` with an `append` for
 each batch, and `fetch` with a `cold read` for each read from the lake. Kafka's requests carry no trace context, so each
-is the root of its trace. Exporters' own variables (`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`) hold.
+is the root of its trace. The exporter's own variables (`OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`) apply.
 
 ## Names
 

@@ -27,16 +27,23 @@ _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 _ROWS: Final = (
     # the process
-    Metric("headrace_build_info", _G, ("version", "python"), "Always 1; the labels say what runs."),
+    Metric("headrace_build_info", _G, ("version", "python"), "Always 1; the labels have the versions."),
     Metric("process_start_time_seconds", _G, (), "When the node started, in seconds since 1970."),
     Metric("process_cpu_seconds_total", _C, (), "CPU time of the node's process."),
     Metric("process_resident_memory_bytes", _G, (), "Memory of the node's process."),
     Metric("process_open_fds", _G, (), "Open file descriptors of the node's process."),
     # requests
     Metric("headrace_requests_total", _C, ("api",), "Requests answered."),
-    Metric("headrace_request_errors_total", _C, ("api", "error"), "Error codes in answers, by Kafka's names."),
-    Metric("headrace_request_seconds", _H, ("api",), "Time from a whole request to its answer; long polls wait in it."),
-    Metric("headrace_request_failures_total", _C, (), "Requests that failed by a bug; the log has the traceback."),
+    Metric("headrace_request_errors_total", _C, ("api", "error"), "Errors in responses, by Kafka's names."),
+    Metric(
+        "headrace_request_seconds",
+        _H,
+        ("api",),
+        "Time from a complete request to its response, including the wait of long polls.",
+    ),
+    Metric(
+        "headrace_request_failures_total", _C, (), "Requests that failed because of a bug; the log has the traceback."
+    ),
     Metric("headrace_connections", _G, (), "Open client connections."),
     Metric("headrace_connections_accepted_total", _C, (), "Client connections accepted."),
     Metric("headrace_connections_refused_total", _C, (), "Client connections closed because there were too many."),
@@ -45,12 +52,16 @@ _ROWS: Final = (
         "headrace_request_memory_limit_bytes", _G, (), "Its limit (request_budget_bytes); above it, reading pauses."
     ),
     Metric("headrace_response_memory_bytes", _G, (), "Memory of responses that clients have not read."),
-    Metric("headrace_append_queue_batches", _G, (), "Batches that wait for their append."),
+    Metric("headrace_append_queue_batches", _G, (), "Batches waiting to be appended."),
     Metric("headrace_fetch_sessions", _G, (), "Fetch sessions (KIP-227)."),
     # the event loop
-    Metric("headrace_event_loop_delay_seconds", _H, (), "How late a timer of the event loop fires, 20 times a second."),
-    Metric("headrace_event_loop_long_turns_total", _C, (), "Turns over 100 ms that the node's own work took."),
-    Metric("headrace_event_loop_pauses_total", _C, (), "Turns over 100 ms in which the process did not run."),
+    Metric("headrace_event_loop_delay_seconds", _H, (), "Delay of event loop timers, sampled 20 times a second."),
+    Metric(
+        "headrace_event_loop_long_turns_total", _C, (), "Event loop turns over 100 ms caused by the node's own work."
+    ),
+    Metric(
+        "headrace_event_loop_pauses_total", _C, (), "Event loop turns over 100 ms in which the process was not running."
+    ),
     # topics
     Metric("headrace_topics", _G, ("organisation",), "Topics."),
     Metric("headrace_partitions", _G, ("organisation",), "Partitions of all topics."),
@@ -85,39 +96,38 @@ _ROWS: Final = (
     # Redis
     Metric("headrace_redis_up", _G, ("server",), "Whether the server answers."),
     Metric("headrace_redis_round_trip_seconds", _H, ("server", "link"), "Time from a command to its reply."),
-    Metric("headrace_redis_reconnects_total", _C, ("server", "link"), "Connections made again."),
-    Metric(
-        "headrace_redis_timelines_total", _C, ("server",), "Times another server run answered: it may have lost data."
-    ),
-    Metric("headrace_redis_memory_bytes", _G, ("server",), "Memory that the server uses."),
+    Metric("headrace_redis_reconnects_total", _C, ("server", "link"), "Reconnections."),
+    Metric("headrace_redis_timelines_total", _C, ("server",), "Restarts and failovers seen, which may have lost data."),
+    Metric("headrace_redis_memory_bytes", _G, ("server",), "Memory used by the server."),
     Metric("headrace_redis_memory_limit_bytes", _G, ("server",), "Its limit (maxmemory); 0 without one."),
     Metric("headrace_redis_memory_percent", _G, ("server",), "Memory used of maxmemory; 0 without a limit."),
     Metric("headrace_redis_full", _G, ("server",), "Whether produces are refused because the server is nearly full."),
-    Metric("headrace_store_events_total", _C, ("event",), "Trouble that was noticed: gaps, margins, restored_entries."),
+    Metric("headrace_store_events_total", _C, ("event",), "Problems detected: gaps, margins, restored_entries."),
     Metric("headrace_tail_cache_bytes", _G, (), "Memory of the tail cache."),
     Metric("headrace_tail_cache_limit_bytes", _G, (), "Its limit (tail_cache_bytes)."),
     Metric("headrace_tail_cache_hits_total", _C, (), "Reads of a partition served from memory."),
     Metric("headrace_tail_cache_misses_total", _C, (), "Reads of a partition that went to Redis."),
-    Metric("headrace_cold_reads_total", _C, ("outcome",), "Reads of records that left Redis: ok or error."),
-    Metric("headrace_cold_read_seconds", _H, (), "Time of reads of records that left Redis."),
+    Metric("headrace_cold_reads_total", _C, ("outcome",), "Reads from the lake: ok or error."),
+    Metric("headrace_cold_read_seconds", _H, (), "Duration of reads from the lake."),
     # nodes
     Metric("headrace_nodes", _G, (), "Live nodes, as this one sees them."),
     Metric("headrace_lease_valid", _G, (), "Whether this node's lease is valid."),
     Metric("headrace_leadership_changes_total", _C, (), "Times another node may have led this node's partitions."),
     # groups
     Metric("headrace_groups", _G, ("organisation", "state"), "Groups that this node coordinates."),
-    Metric("headrace_group_members", _G, ("organisation", "group"), "Members of a group."),
+    Metric("headrace_group_members", _G, ("organisation", "group"), "Members of the group."),
     Metric(
-        "headrace_group_generation", _G, ("organisation", "group"), "Generation of a group: each rebalance raises it."
+        "headrace_group_generation",
+        _G,
+        ("organisation", "group"),
+        "Generation of the group, increased by each rebalance.",
     ),
-    Metric(
-        "headrace_group_lag_records", _G, ("organisation", "group", "topic"), "Records that a group has yet to read."
-    ),
+    Metric("headrace_group_lag_records", _G, ("organisation", "group", "topic"), "Records the group has not read yet."),
     Metric(
         "headrace_group_lag_seconds",
         _G,
         ("organisation", "group", "topic"),
-        "Age of the oldest record that a group has yet to read.",
+        "Age of the oldest record the group has not read yet.",
     ),
     # transactions
     Metric("headrace_transactions", _G, ("organisation", "state"), "Transactional ids that this node coordinates."),
@@ -126,7 +136,7 @@ _ROWS: Final = (
         "headrace_transaction_oldest_seconds",
         _G,
         ("organisation",),
-        "For how long the oldest open transaction has been open; 0 if none is.",
+        "Age of the oldest open transaction; 0 if there is none.",
     ),
     # compaction
     Metric("headrace_compactions_total", _C, ("organisation", "topic"), "Compaction passes over partitions."),
@@ -134,13 +144,13 @@ _ROWS: Final = (
         "headrace_compaction_removed_bytes_total",
         _C,
         ("organisation", "topic"),
-        "Bytes that compaction removed (format log).",
+        "Bytes removed by compaction (format log).",
     ),
     Metric(
         "headrace_compaction_removed_records_total",
         _C,
         ("organisation", "topic"),
-        "Records that compaction removed (format stream).",
+        "Records removed by compaction (format stream).",
     ),
     Metric(
         "headrace_compaction_waiting",
@@ -155,23 +165,23 @@ _ROWS: Final = (
         "headrace_archive_lag_records",
         _G,
         ("organisation", "topic"),
-        "Records of a tiered topic that are not in the lake yet.",
+        "Records of a tiered topic not yet in the lake.",
     ),
     Metric(
         "headrace_archive_lag_seconds",
         _G,
         ("organisation", "topic"),
-        "Age of the oldest record of a tiered topic that is not in the lake yet.",
+        "Age of the oldest record of a tiered topic not yet in the lake.",
     ),
     Metric(
         "headrace_partition_archive_end_offset",
         _G,
         ("organisation", "topic", "partition"),
-        "Where the lake ends: the archive's position (with metrics_partitions).",
+        "End offset in the lake: the archive's position (with metrics_partitions).",
     ),
 )
 
 METRICS: Final = {row.name: row for row in _ROWS}
 STORE_EVENTS: Final = ("gaps", "margins", "restored_entries")
 OTHERS: Final = "_others"
-"""The topic or group that stands for all beyond the limit of labels."""
+"""The label for all topics or groups beyond the limit."""

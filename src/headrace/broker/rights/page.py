@@ -7,11 +7,11 @@ from headrace.wire.apis import SPOKEN
 from headrace.wire.errors import ErrorCode
 
 _HEAD = """\
-# Rights: what each API asks for
+# Rights that each API needs
 
 With an [authorizer](security.md#rights), a request needs these rights, as in Apache Kafka. `DESCRIBE` comes with
-`READ`, `WRITE`, `DELETE` and `ALTER`, and `DESCRIBE_CONFIGS` with `ALTER_CONFIGS`; `ALL` is every operation. Whoever
-lacks a right gets the error in the last column, in the row of the resource where an answer has rows.
+`READ`, `WRITE`, `DELETE` and `ALTER`, and `DESCRIBE_CONFIGS` with `ALTER_CONFIGS`; `ALL` is every operation. Without
+the right, a client gets the error in the last column, in the resource's row if the response has rows.
 
 This page is generated from `src/headrace/broker/rights/table.py` by `make docs`; a test tries each row with the right
 alone and without it.

@@ -24,9 +24,9 @@ class Row(NamedTuple):
     operation: Op
     notes: str = ""
     by_dispatch: bool = False
-    """Without it nothing of the request is looked at."""
+    """Checked before the request is handled at all."""
     oldest: int = FIRST
-    """The first version that asks for it."""
+    """The first version that needs it."""
 
     @property
     def error(self) -> int:
@@ -37,15 +37,15 @@ def _whole(api: int, operation: Op, notes: str = "", oldest: int = FIRST) -> Row
     return Row(api, Of.CLUSTER, operation, notes, True, oldest)
 
 
-_ALL_TENANTS = "brokers; in the organisation `default` alone"
+_ALL_TENANTS = "brokers; only in the organisation `default`"
 
 ROWS: tuple[Row, ...] = (
     Row(0, Of.TOPIC, Op.WRITE),
     Row(0, Of.TRANSACTIONAL_ID, Op.WRITE, "with a transactional id: every partition has the error"),
-    Row(1, Of.TOPIC, Op.READ, "asked again before each pass of a Fetch that waits, and in each Fetch of a session"),
+    Row(1, Of.TOPIC, Op.READ, "checked again before each pass of a waiting Fetch, and in each Fetch of a session"),
     Row(2, Of.TOPIC, Op.DESCRIBE),
     Row(3, Of.TOPIC, Op.DESCRIBE, "of all topics, those without the right are left out"),
-    Row(3, Of.TOPIC, Op.CREATE, "to create it by asking for it; or CREATE on the cluster"),
+    Row(3, Of.TOPIC, Op.CREATE, "to create it automatically; or CREATE on the cluster"),
     Row(8, Of.GROUP, Op.READ, "every partition has the error"),
     Row(8, Of.TOPIC, Op.READ),
     Row(9, Of.GROUP, Op.DESCRIBE),
@@ -58,8 +58,18 @@ ROWS: tuple[Row, ...] = (
     Row(14, Of.GROUP, Op.READ),
     Row(15, Of.GROUP, Op.DESCRIBE),
     Row(16, Of.GROUP, Op.DESCRIBE, "no error: groups without the right are left out; or DESCRIBE on the cluster"),
-    Row(19, Of.TOPIC, Op.CREATE, "or CREATE on the cluster; configs are told with DESCRIBE_CONFIGS on the topic"),
-    Row(20, Of.TOPIC, Op.DELETE, "or DELETE on the cluster; without DESCRIBE nobody is told whether it exists"),
+    Row(
+        19,
+        Of.TOPIC,
+        Op.CREATE,
+        "or CREATE on the cluster; the response has configs only with DESCRIBE_CONFIGS on the topic",
+    ),
+    Row(
+        20,
+        Of.TOPIC,
+        Op.DELETE,
+        "or DELETE on the cluster; without DESCRIBE the response does not reveal whether it exists",
+    ),
     Row(21, Of.TOPIC, Op.DELETE),
     Row(22, Of.TRANSACTIONAL_ID, Op.WRITE, "with a transactional id"),
     Row(22, Of.CLUSTER, Op.IDEMPOTENT_WRITE, "without one; or WRITE on any topic"),
@@ -96,7 +106,7 @@ ROWS: tuple[Row, ...] = (
     Row(47, Of.GROUP, Op.DELETE),
     Row(47, Of.TOPIC, Op.READ),
     _whole(48, Op.DESCRIBE_CONFIGS),
-    _whole(49, Op.ALTER_CONFIGS, "quotas of addresses: in the organisation `default` alone"),
+    _whole(49, Op.ALTER_CONFIGS, "quotas of addresses: only in the organisation `default`"),
     _whole(50, Op.DESCRIBE),
     _whole(51, Op.ALTER),
     _whole(55, Op.DESCRIBE),
@@ -113,23 +123,23 @@ ROWS: tuple[Row, ...] = (
     Row(89, Of.GROUP, Op.DESCRIBE),
     Row(90, Of.GROUP, Op.DESCRIBE),
     _whole(30000, Op.DESCRIBE, "`headrace acls check`"),
-    _whole(30001, Op.DESCRIBE, "`headrace orgs`; in the organisation `default` alone"),
-    _whole(30002, Op.ALTER, "`headrace orgs`; in the organisation `default` alone"),
-    _whole(30003, Op.ALTER, "`headrace orgs`; in the organisation `default` alone"),
+    _whole(30001, Op.DESCRIBE, "`headrace orgs`; only in the organisation `default`"),
+    _whole(30002, Op.ALTER, "`headrace orgs`; only in the organisation `default`"),
+    _whole(30003, Op.ALTER, "`headrace orgs`; only in the organisation `default`"),
 )
 
 ASKS_NOTHING = {
     17: "logging in",
-    18: "what the broker speaks",
+    18: "the broker's API versions",
     36: "logging in",
-    60: "brokers are told to everybody; the authorized operations need DESCRIBE on the cluster",
+    60: "everyone may see the brokers; the authorized operations need DESCRIBE on the cluster",
 }
-"""APIs that everybody may use."""
+"""APIs that everyone may use."""
 
 _BY_DISPATCH = {row.api: row for row in ROWS if row.by_dispatch}
 
 
 def cluster_right(api_key: int, version: int) -> Op | None:
-    """The right to the cluster without which a request is not looked at."""
+    """The cluster right that is checked before a request is handled."""
     row = _BY_DISPATCH.get(api_key)
     return row.operation if row is not None and version >= row.oldest else None
