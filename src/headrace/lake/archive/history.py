@@ -42,13 +42,13 @@ class LastRecord(msgspec.Struct, frozen=True):
 
 
 class Tails:
-    """The tails of tables: from what was just written, or else read from the last file."""
+    """The last records of tables: from what was just written, or else from the last file."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, LastRecord | None]] = {}
 
     def note(self, topic: str, partition: int, file: str, tail: LastRecord | None) -> None:
-        """A file was committed, and this is its last record; None: it has no rows."""
+        """Remembers the last record of a committed file; None: it has no rows."""
         if tail is not None:
             self._known[topic, partition] = (file, tail)
 
@@ -64,7 +64,7 @@ class Tails:
 
 
 def tail_of(rows: pa.RecordBatch) -> LastRecord:
-    """The last of these rows of a table."""
+    """The last of these rows."""
     last = rows.slice(rows.num_rows - 1)
     digest = RowDigest()
     digest.add(last)
@@ -81,7 +81,7 @@ def _read_tail(table: TopicTable, partition: int) -> LastRecord | None:
 
 
 def has_another_record(cluster: Cluster, topic: str, partition: int, tail: LastRecord) -> bool:
-    """Whether the topic has another record than the table at the tail's offset; one that is gone is none."""
+    """Whether the topic has a different record than the table at the tail's offset; a deleted one does not count."""
     reader = Reader(cluster, read_committed=True, max_wait_ms=0)
     try:
         fetched = reader.fetch_raw(topic, partition, tail.offset, max_bytes=1)
@@ -101,9 +101,9 @@ def has_another_record(cluster: Cluster, topic: str, partition: int, tail: LastR
 
 
 def holes_in(portion: Portion) -> Iterator[tuple[int, int]]:
-    """The ranges of a portion that none of its batches has.
+    """The ranges of a portion that are in none of its batches.
 
-    A marker that no producer wrote only carries readers over offsets without records (`wire/control.py`).
+    A marker that no producer wrote only moves readers past offsets without records (`wire/control.py`).
     """
     position = portion.start
     for batch in portion.fetched.batches:

@@ -34,11 +34,11 @@ FRUITLESS_PAUSE_S = 0.25
 
 
 class Stuck(OSError):
-    """Records that the broker said to have do not come."""
+    """Records that the broker claims to have do not arrive."""
 
 
 class Archive:
-    """Carries topics into tables. `say` gets sentences for a person, `at_step` is called between the steps."""
+    """Copies topics into tables. `say` gets messages for the user, `at_step` is called between the steps."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class Archive:
         troubles = Troubles(say)
         self._carrier = Carrier(jobs, cluster, settings, connecting, troubles, at_step)
         self.troubles = troubles.stopped
-        """What stops a partition, by topic and partition; it is looked at again in each round."""
+        """Why a partition is stopped, by topic and partition; checked again in each round."""
         self.topics, self.derivation = self._carrier.topics, self._carrier.derivation
 
     def run_once(self) -> None:
-        """Archives all that the topics held when it was called."""
+        """Archives all records that the topics have at the time of the call."""
         try:
             self._run_once()
         except Exception:
@@ -88,7 +88,7 @@ class Archive:
         raise Stuck(f"{done.lag or done.typed.lag:,} offsets did not arrive in {fruitless} attempts; {why}")
 
     def run(self, stop: threading.Event) -> None:
-        """Archives what comes, until it is told to stop: each `commit_every_s`, or as soon as enough is there."""
+        """Archives new records until `stop`: every `commit_every_s`, or as soon as there are enough."""
         last, waits = float("-inf"), pauses()
         while not stop.is_set():
             done, failure = None, None
@@ -106,7 +106,7 @@ class Archive:
                 self._carrier.clear()
                 pause_s = next(waits)
                 if done is not None and done.commits:
-                    # For the sake of the other topics, which go on.
+                    # So that the other topics continue.
                     pause_s = min(pause_s, max(FIRST_PAUSE_S, self._settings.commit_every_s))
                 self._say(f"{failure.rstrip('.')}; trying again in {pause_s:g} s")
                 last = float("-inf")
@@ -116,10 +116,10 @@ class Archive:
                 stop.wait(min(LOOK_EVERY_S, self._settings.commit_every_s))
 
     def _rest(self, stop: threading.Event, pause_s: float) -> None:
-        """Waits after a failure, but not longer than until the topics that it did not meet have enough for a round."""
+        """Waits after a failure, at most until the unaffected topics have enough for a round."""
         end = time.monotonic() + pause_s
         while (left_s := end - time.monotonic()) > 0 and not stop.wait(min(LOOK_EVERY_S, left_s)):
-            with contextlib.suppress(Exception):  # the next round says it
+            with contextlib.suppress(Exception):  # the next round reports it
                 if self._has_enough():
                     return
 
@@ -130,11 +130,11 @@ class Archive:
         return self._carrier.waiting_bytes() >= self._settings.commit_bytes
 
     def _failed(self, error: Exception) -> str:
-        """What to say of a round that came to nothing."""
+        """The message for a failed round."""
         self._carrier.forget()
         log.debug("an archive round failed", exc_info=error)
         return failure_sentence(error)
 
     def round(self, ends: Offsets | None = None) -> Round:
-        """One round over all topics, up to `ends` if they are given."""
+        """One round over all topics, up to `ends` if given."""
         return self._carrier.round(ends)

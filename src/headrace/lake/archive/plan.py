@@ -36,25 +36,25 @@ QUIET_COMMITS = 2.0
 
 
 class NoTopic(ValueError):
-    """A topic that was named is not there."""
+    """A named topic does not exist."""
 
 
 class OtherOrganisation(ValueError):
-    """The login leads to topics whose tables belong elsewhere."""
+    """The login's topics belong to another organisation than the lake's folder."""
 
 
 class Topics:
-    """The topics of an archive. `say` gets what a sentence is about, and the sentence."""
+    """The topics of an archive. `say` gets the subject of a message, and the message."""
 
     def __init__(self, cluster: Cluster, names: Sequence[str], say: Callable[[str, str], None], lake: str = "") -> None:
         self._admin, self._names, self._say = Admin(cluster), frozenset(names), say
         self._organisation = organisation_of_folder(lake)
         self._dense: dict[str, bool] = {}
         self.absent: list[str] = []
-        """Topics that were named and were not there at the last look."""
+        """Named topics that did not exist at the last lookup."""
 
     def look(self) -> list[TopicInfo]:
-        """The topics to archive, as they are now."""
+        """The topics to archive now."""
         found = [topic for topic in self._admin.list_topics() if self._joins(topic)]
         self.absent = sorted(self._names - {topic.name for topic in found})
         if not self._names and not found:
@@ -64,7 +64,7 @@ class Topics:
         return found
 
     def _joins(self, topic: TopicInfo) -> bool:
-        """Whether a topic is to be archived; what its configs say of it is kept."""
+        """Whether a topic is to be archived; its configs are remembered."""
         if topic.name not in self._names if self._names else topic.is_internal:
             return False
         entries = self._admin.describe_configs(topic.name, keys=[JOINS_BY_CONFIG, CLEANUP, FORMAT, LOCATOR])
@@ -73,7 +73,7 @@ class Topics:
         return bool(self._names) or any(e.name == JOINS_BY_CONFIG and e.value == "true" for e in entries)
 
     def _check_organisation(self, entries: Sequence[ConfigEntry]) -> None:
-        """Tables of two organisations never lie in one folder. Brokers without organisations say nothing."""
+        """Two organisations never share a folder. Brokers without organisations are not checked."""
         for entry in entries:
             organisation = (entry.value or "").partition("/")[0] if entry.name == LOCATOR else self._organisation
             if organisation != self._organisation:
@@ -83,29 +83,29 @@ class Topics:
                 )
 
     def is_dense(self, topic: str) -> bool:
-        """Whether a hole in the topic is a loss."""
+        """Whether a hole in the topic means lost records."""
         return self._dense[topic]
 
     def ends(self, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
-        """How far the partitions go."""
+        """The end offsets of the partitions."""
         return self.offsets(topics, LATEST)
 
     def local_starts(self, topics: Sequence[TopicInfo]) -> dict[tuple[str, int], int]:
-        """From where on the broker itself has records, which for a tiered topic is behind what the table has."""
+        """The first offsets in Redis, which for a tiered topic are after those of the table."""
         try:
             return self.offsets(topics, EARLIEST_LOCAL)
-        except KafkaError:  # of a broker that knows of no tiers
+        except KafkaError:  # a broker without tiered storage
             return self.offsets(topics, EARLIEST)
 
     def offsets(self, topics: Sequence[TopicInfo], where: int) -> dict[tuple[str, int], int]:
-        """An offset of each partition, such as EARLIEST stands for."""
+        """The offset of each partition for a special timestamp such as EARLIEST."""
         wanted = {(topic.name, p.index): where for topic in topics for p in topic.partitions}
         found = self._admin.list_offsets(wanted, read_committed=True) if wanted else {}
         return {partition: at.offset for partition, at in found.items()}
 
 
 def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """What a topic holds of its partitions now, as [start, end)."""
+    """The current offsets [start, end) of a topic's partitions."""
     if not partitions:
         return {}
     admin = Admin(cluster)
@@ -115,7 +115,7 @@ def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[
 
 
 def check_topics(cluster: Cluster, names: Sequence[str]) -> None:
-    """Raises `NoTopic` if topics are named and none of them is there."""
+    """Raises `NoTopic` if topics are named and none of them exists."""
     there = {topic.name for topic in Admin(cluster).list_topics()}
     if names and there.isdisjoint(names):
         raise NoTopic(f"there is no topic {' and no '.join(names)}")
@@ -125,7 +125,7 @@ def check_topics(cluster: Cluster, names: Sequence[str]) -> None:
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The offsets [start, end) to archive next, after a `gap` to record; or the trouble that forbids it."""
+    """The offsets [start, end) to archive next, after a `gap` to record; or the problem that prevents it."""
 
     topic: str
     topic_id: bytes
@@ -137,7 +137,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_partition(table: TopicTable, partition: int, earliest: int, latest: int, *, accept_gap: bool) -> Plan:
-    """The plan for a partition whose topic holds [earliest, latest)."""
+    """The plan for a partition with offsets [earliest, latest)."""
     identity, position = table.identity, table.position(partition)
     nothing = Plan(identity.topic, identity.topic_id, partition)
     if trouble := _table_trouble(table, partition):
@@ -179,9 +179,9 @@ def _table_trouble(table: TopicTable, partition: int) -> str | None:
 
 
 class Standby:
-    """For each topic, whether to leave it to another archive.
+    """Decides for each topic whether to leave it to another archive.
 
-    The one that lost waits for as long as the table moves without it, and two commits' time more.
+    The archive that lost a commit waits while the table keeps changing without it, and two commit intervals longer.
     """
 
     def __init__(self, commit_every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -190,15 +190,15 @@ class Standby:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def lost(self, topic: str, version: int) -> None:
-        """Another archive was first, with this version of the table: wait for it."""
+        """Another archive committed this version first: wait for it."""
         self._seen[topic] = (version, self._clock())
 
     def won(self, topic: str) -> None:
-        """Our commit was taken."""
+        """Our commit succeeded."""
         self._seen.pop(topic, None)
 
     def waits(self, topic: str, version: int) -> bool:
-        """Whether the other archive still moves the table, or did so a moment ago."""
+        """Whether the other archive still writes the table, or did so recently."""
         if topic not in self._seen:
             return False
         last, since = self._seen[topic]

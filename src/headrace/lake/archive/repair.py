@@ -27,13 +27,13 @@ from headrace.lake.table.table import TopicTable
 
 REPAIR_EVERY_S = 600.0
 _WHOLE = 1 << 62
-"""Bytes of one file: it takes the place of one that was no larger."""
+"""Maximum size of a rewritten file; the lost one was no larger."""
 
 Fetch = Callable[[Sequence[ArchiveTask]], Sequence[Outcome]]
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A file of a table that is not there."""
+    """A missing file of a table."""
 
     table: TopicTable
     file: RangeFile
@@ -44,8 +44,8 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Repair:
-    """Looks for lost files and puts others in their place. `say` gets what a sentence is about, and the sentence;
-    `again` is told of tables that are to be looked at again in the next round."""
+    """Finds missing files and replaces them. `say` gets the subject of a message, and the message; `again` is called
+    for tables to check again in the next round."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Repair:
         self._fetch, self._say, self._again, self._accept_gap = fetch, say, again, accept_gap
 
     def round(self, tables: Sequence[TopicTable], hot: Callable[[], tuple[Offsets, Offsets]], done: Setbacks) -> None:
-        """Mends tables; `hot` says from where to where Redis has the topics."""
+        """Repairs tables; `hot` returns the offsets of the topics that are in Redis."""
         lost: list[Lost] = []
         for table in tables:
             with self._trying(table, done):
@@ -74,7 +74,7 @@ class Repair:
 
     @contextlib.contextmanager
     def _trying(self, table: TopicTable, done: Setbacks) -> Iterator[None]:
-        """What goes wrong is this table's setback, and it is looked at again in the next round."""
+        """An error inside is this table's setback, and the table is checked again in the next round."""
         try:
             yield
         except StaleArchive:
@@ -84,7 +84,7 @@ class Repair:
             done.add(table.identity.topic, reason(error), error)
 
     def _still_there(self, lost: Lost, earliest: Offsets, latest: Offsets) -> ArchiveTask | None:
-        """What the topic has of a lost file's range: all of it, or its end if what is not there is accepted."""
+        """The topic's records in a missing file's range: all of them, or the last part if a gap is accepted."""
         identity, file = lost.table.identity, lost.file
         at = (identity.topic, file.partition)
         if file.is_gap or at not in earliest or latest[at] < file.end:
@@ -121,7 +121,7 @@ def _stands_for(file: RangeFile) -> tuple[int, int, int, str]:
 
 
 def _what_is_left(lost: Lost, written: Written | None) -> list[Written]:
-    """Files for the whole range: a gap, and behind it what the topic still had."""
+    """Files for the whole range: a gap, followed by what the topic still had."""
     file, place = lost.file, lost.table.place
     if written is None or written.file.end != file.end:
         return [write_gap(place, file.partition, file.start, file.end)]

@@ -46,7 +46,7 @@ Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True):
-    """What to archive, where to, and how often. Without names, topics with `remote.storage.enable=true` join."""
+    """What to archive, where to, and how often. Without names: all topics with `remote.storage.enable=true`."""
 
     lake: Place
     topics: Sequence[str] = ()
@@ -56,14 +56,14 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct):
-    """What one round did. `lag` is what is left, in offsets, but for partitions that are stopped."""
+    """The result of a round. `lag` is the number of offsets left, without stopped partitions."""
 
     rows: int = 0
     commits: int = 0
     fetched_bytes: int = 0
     lag: int = 0
     stopped: int = 0
-    """Partitions that are not archived until somebody mends what stops them."""
+    """Partitions that are not archived until somebody fixes their problem."""
     seconds: float = 0.0
     is_last: bool = False
     """Nothing is left of what was asked for."""
@@ -72,7 +72,7 @@ class Round(msgspec.Struct):
 
 
 class Carrier:
-    """Carries topics into tables, a round at a time. `at_step` is called between the steps."""
+    """Copies topics into tables, a round at a time. `at_step` is called between the steps."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Carrier:
         self._tails = Tails()
 
     def round(self, ends: Offsets | None = None) -> Round:
-        """One round over all topics, up to `ends` if they are given."""
+        """One round over all topics, up to `ends` if given."""
         began, done = time.monotonic(), Round()
         self._setbacks = done.setbacks
         topics = self._known = self.topics.look()
@@ -121,7 +121,7 @@ class Carrier:
         return done
 
     def _carry(self, plans: Sequence[Plan], done: Round) -> None:
-        """What was planned, into files and into the tables."""
+        """Writes the planned ranges to files and commits them to the tables."""
         tasks = self._tasks(plans)
         if not tasks and not any(plan.gap for plan in plans):
             return
@@ -135,7 +135,7 @@ class Carrier:
                 done.setbacks.add(topic, reason(error), error)
 
     def _look_after(self, tables: Sequence[TopicTable], done: Round) -> None:
-        """Small files are merged, old ones go, and typed tables follow."""
+        """Merges small files, deletes old ones, and updates typed tables."""
         try:
             self._upkeep.round(tables)
             for table in tables:
@@ -144,12 +144,12 @@ class Carrier:
             done.setbacks.add("upkeep and typed tables", reason(error), error)
 
     def _ours(self, topics: Sequence[TopicInfo], ends: Offsets | None) -> list[TopicTable]:
-        """The tables that are not left to another archive."""
+        """The tables that this archive writes, not another one."""
         tables = [self._tables[topic.name] for topic in topics if topic.name in self._tables]
         return [table for table in tables if ends is not None or not self._stands_by(table)]
 
     def _type(self, table: TopicTable, done: Round) -> None:
-        """The typed table follows the raw one. What is wrong with it is said, and never stops the archive."""
+        """Updates the typed table from the raw one. Its problems are reported and never stop the archive."""
         topic, total = table.identity.topic, done.typed
         try:
             typed = self.derivation.round([table])
@@ -173,7 +173,7 @@ class Carrier:
     # Between rounds
 
     def waiting_bytes(self) -> float:
-        """About how much is to be archived, by what an offset of each topic was worth so far, but for setbacks."""
+        """Estimated bytes to archive, by the bytes per offset of each topic so far, without setbacks."""
         return sum(
             self._lag_of({partition: end}) * self._offset_bytes.get(partition[0], _FIRST_GUESS_BYTES)
             for partition, end in self.topics.ends(self._known).items()
@@ -181,7 +181,7 @@ class Carrier:
         )
 
     def _lag_of(self, ends: Offsets) -> int:
-        """What is still to be archived, leaving out what is stopped."""
+        """Offsets still to be archived, without stopped partitions."""
         return sum(
             max(0, end - self._tables[name].position(p))
             for (name, p), end in ends.items()
@@ -189,11 +189,11 @@ class Carrier:
         )
 
     def forget(self) -> None:
-        """A topic that was just deleted, a broker that restarts: the next look shows how it is now."""
+        """Forgets the topics after a failure: one may have been deleted, or the broker restarts."""
         self._known = []
 
     def clear(self) -> None:
-        """Takes away what a failed round of ours wrote: the next one writes it again."""
+        """Removes the files of a failed round: the next one writes them again."""
         self._upkeep.clear([*self._tables.values()], self._jobs.mark)
 
     # Planning
@@ -223,7 +223,7 @@ class Carrier:
         return self._standby.waits(table.identity.topic, table.version)
 
     def _open(self, topic: TopicInfo, earliest: Offsets, setbacks: Setbacks) -> TopicTable | None:
-        """The topic's table; None if it has none that can be written to now, which is nobody else's trouble."""
+        """The topic's table; None if it cannot be written to now, which does not affect other topics."""
         try:
             return self._table(topic, earliest)
         except TableRefused as refused:
@@ -252,7 +252,7 @@ class Carrier:
         return [piece for plan in wanted for piece in self._pieces(plan, most_bytes, tasks_each)]
 
     def _pieces(self, p: Plan, most_bytes: int, tasks: int) -> list[ArchiveTask]:
-        """The tasks of a plan: one, or several that follow each other while there are tasks to spare."""
+        """The tasks of a plan: one, or several consecutive ones while there are tasks to spare."""
         table, dense = self._tables[p.topic], self.topics.is_dense(p.topic)
         try:
             tail = self._tails.of(table, p.partition)
@@ -312,7 +312,7 @@ class Carrier:
         done.commits += 1
         done.fetched_bytes += fetched_bytes
         if fetched_bytes:
-            # Not by the row: where offsets are made of time, few of them are records.
+            # Not per row: where offsets are times, few of them are records.
             self._offset_bytes[topic] = fetched_bytes / sum(one.file.end - one.file.start for one in written)
 
     def _gap(self, table: TopicTable, partition: int, gap: tuple[int, int], why: str) -> Written:

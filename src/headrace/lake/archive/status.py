@@ -15,7 +15,7 @@ from headrace.lake.table.table import TopicTable
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """A partition: what the topic holds (hot), what the table holds (cold), as [start, end). None: nothing there."""
+    """A partition: offsets [start, end) in the topic (hot) and in the table (cold). None: not there."""
 
     topic: str
     topic_id: str
@@ -28,11 +28,11 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     rows: int
     gaps: list[tuple[int, int]]
     lost: list[tuple[int, int]]
-    """Ranges whose files are gone from the table's folder, or cut off: they are not cold, whatever its log says."""
+    """Ranges whose files are missing or truncated: unreadable, whatever the table's log says."""
     files: int
     size_bytes: int
     committed: int | None
-    """Where the last commit of the archive ended; above `cold_end` if rows were taken out of the table since."""
+    """End of the archive's last commit; above `cold_end` if rows were removed from the table since."""
     last_commit_ms: int
     table: str
 
@@ -40,7 +40,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 def lake_status(
     lake: Place, cluster: Cluster, topics: Sequence[str] = (), refused: OnRefused | None = None
 ) -> list[PartitionStatus]:
-    """Each partition of each table, and those of their topics that the table does not have yet."""
+    """All partitions of all tables, including those of their topics that are not archived yet."""
     live = {topic.name: topic for topic in Admin(cluster).list_topics()}
     found: list[PartitionStatus] = []
     for table in tables_in(lake, topics, refused):
@@ -80,7 +80,7 @@ def _status(
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges that follow each other as one."""
+    """Joins adjacent ranges."""
     joined: list[tuple[int, int]] = []
     for start, end in ranges:
         if joined and joined[-1][1] == start:

@@ -27,42 +27,42 @@ from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
 
 _SPARE = 4
-"""How much larger than guessed a piece may be that others follow."""
+"""How much larger than estimated a piece may be, unless it is the last."""
 TRIES_IN_VAIN = 2
 
 
 class ArchiveTask(msgspec.Struct, frozen=True):
-    """Offsets of a partition, and the table that they go to."""
+    """Offsets of a partition, and their table."""
 
     offsets: OffsetRange
     topic_id: bytes
     table: Place
     most_bytes: int
     tail: LastRecord | None = None
-    """The last record that the table has."""
+    """The table's last record."""
     is_dense: bool = False
-    """Whether a hole in it is a loss."""
+    """Whether a hole in the offsets means lost records."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a task: a file, nothing yet, or trouble. `passes`: another try may succeed."""
+    """The result of a task: a file, nothing yet, or a problem. `passes`: a retry may succeed."""
 
     task: ArchiveTask
     written: Written | None = None
     tail: LastRecord | None = None
     """The last record of the file."""
     lost: tuple[int, int] | None = None
-    """What the range begins with was lost by the broker's store."""
+    """Offsets at the start of the range that the broker's store lost."""
     fetched_bytes: int = 0
     trouble: str | None = None
     passes: bool = False
 
 
 def split_task(whole: ArchiveTask, offset_bytes: float | None, tasks: int, least_bytes: int) -> list[ArchiveTask]:
-    """A task as several whose ranges follow each other, if there is enough for them in one commit.
+    """Splits a task into consecutive ranges, if there is enough for several in one commit.
 
-    What an offset is worth must be known: all but the last piece have to come to their end, or what lies behind them is
-    fetched in vain.
+    The bytes per offset must be known: all but the last piece must reach their end, or the pieces after them are
+    fetched for nothing.
     """
     piece_bytes = whole.most_bytes // max(1, tasks)
     if tasks < 2 or not offset_bytes or piece_bytes < least_bytes:
@@ -81,7 +81,7 @@ def _piece(whole: ArchiveTask, start: int, stop: int, most_bytes: int) -> Archiv
 
 
 def in_sequence(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The outcomes of pieces up to the first that did not come to its end: behind that nothing follows."""
+    """The outcomes up to the first piece that did not reach its end: those after it would leave a hole."""
     kept: list[Outcome] = []
     for outcome in outcomes:
         kept.append(outcome)
@@ -91,9 +91,9 @@ def in_sequence(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def of_one_history(cluster: Cluster, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The outcomes of pieces up to the first whose last record the topic has exchanged since it was fetched.
+    """The outcomes up to the first piece whose last record has changed in the topic since it was fetched.
 
-    Its store went back meanwhile, and what was fetched behind that record may be of another history than the record.
+    Its store went back in time meanwhile, and pieces fetched after that record may belong to another history.
     """
     for at, outcome in enumerate(outcomes[:-1]):
         wanted, tail = outcome.task.offsets, outcome.tail
@@ -103,7 +103,7 @@ def of_one_history(cluster: Cluster, outcomes: Sequence[Outcome]) -> list[Outcom
 
 
 def task_runner(connecting: Connecting) -> Callable[[bytes], bytes]:
-    """What Spark maps over the tasks, which travel as bytes, and so do the outcomes."""
+    """The function that Spark maps over the tasks; tasks and outcomes are passed as bytes."""
 
     def run(content: bytes) -> bytes:
         return msgspec.msgpack.encode(archive_range(connecting, msgspec.msgpack.decode(content, type=ArchiveTask)))
@@ -112,7 +112,7 @@ def task_runner(connecting: Connecting) -> Callable[[bytes], bytes]:
 
 
 def archive_range(connecting: Connecting, task: ArchiveTask) -> Outcome:
-    """Fetches a range, or as much of it as one file takes, and writes the file."""
+    """Fetches a range, or as much as fits in one file, and writes the file."""
     wanted = task.offsets
     writer = RangeWriter(task.table, wanted.partition, wanted.start)
     position, fetched_bytes, tail, hole = wanted.start, 0, None, None
@@ -129,7 +129,7 @@ def archive_range(connecting: Connecting, task: ArchiveTask) -> Outcome:
                     position = portion.stop
                     if hole:
                         break
-            # A topic that was made again in the meantime has other records at the same offsets.
+            # A topic recreated meanwhile has other records at the same offsets.
             if cluster.topic(wanted.topic).topic_id != task.topic_id:
                 return Outcome(task, trouble=f"{wanted.topic} was deleted and recreated", passes=True)
             if task.tail and has_another_record(cluster, wanted.topic, wanted.partition, task.tail):
@@ -146,14 +146,14 @@ def archive_range(connecting: Connecting, task: ArchiveTask) -> Outcome:
     try:
         return Outcome(task, writer.finish(position), tail, fetched_bytes=fetched_bytes)
     except (OSError, DeltaError) as error:
-        # A full disk, a store that is away: what others wrote is committed all the same.
+        # A full disk or an unavailable store: files of other tasks are committed all the same.
         return Outcome(task, trouble=f"the lake is not writable: {reason(error)}", passes=True)
 
 
 class NothingSkipped:
-    """To the archive, what is gone is trouble, and what is not there yet waits for the next round.
+    """For the archive, deleted records are a problem, and records not there yet wait for the next round.
 
-    Where the broker says that the range is behind it, and twice gives nothing of it, there is nothing up to its end.
+    If the broker says that the range is complete, and twice returns nothing of it, there are no records up to its end.
     """
 
     def gone(self, cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError) -> int:
@@ -166,7 +166,7 @@ class NothingSkipped:
 
 
 def table_rows_of(portion: Portion, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The table's rows of what was fetched, those of its offsets alone."""
+    """The fetched records as rows of the table, only those in its range."""
     for rows in decode(
         portion.fetched.batches,
         topic=wanted.topic,

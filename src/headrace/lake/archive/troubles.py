@@ -19,11 +19,11 @@ FIRST_PAUSE_S = 1.0
 MOST_PAUSE_S = 60.0
 _NAMED = 3
 _MOST_SAID = 1000
-"""Sentences that are not said again; an archive that runs for months forgets them now and then."""
+"""Maximum number of remembered messages, which are not repeated; then all are forgotten."""
 
 
 class Troubles:
-    """What stops partitions, by topic and partition, until it is looked at again. `say` gets sentences for a person."""
+    """Why partitions are stopped, until they are checked again. `say` gets messages for the user."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
@@ -33,17 +33,17 @@ class Troubles:
         self._before: set[str] = set()
 
     def look_again(self) -> None:
-        """A round begins. What no longer stopped anything in the last one is said again should it come back."""
+        """Starts a round. A problem that was gone in the last one is reported again if it returns."""
         self._said -= self._before - self._standing
         self._before, self._standing = self._standing, set()
         self.stopped.clear()
 
     def stop(self, topic: str, partition: int, why: str) -> None:
-        """A partition is not archived."""
+        """Reports that a partition is not archived."""
         self._stop([(topic, partition)], f"{topic}-{partition}", why)
 
     def stop_topic(self, topic: str, partitions: Iterable[int], why: str) -> None:
-        """None of a topic's partitions is archived."""
+        """Reports that no partition of a topic is archived."""
         self._stop([(topic, partition) for partition in partitions], topic, why)
 
     def _stop(self, partitions: Sequence[tuple[str, int]], name: str, why: str) -> None:
@@ -53,7 +53,7 @@ class Troubles:
         self.say_once(about, f"{name} is not archived: {why}")
 
     def say_once(self, about: str, sentence: str) -> None:
-        """Says a sentence, unless one about the same was said before."""
+        """Reports a message, unless one about the same subject was reported before."""
         if about not in self._said:
             if len(self._said) >= _MOST_SAID:
                 self._said.clear()
@@ -62,26 +62,26 @@ class Troubles:
 
 
 class Setbacks(msgspec.Struct):
-    """Causes, and whom each of them met."""
+    """Temporary failures: causes, and the topics and partitions they affected."""
 
     met: dict[str, list[str]] = {}
     error: Exception | None = None
-    """The first that was more than a partition's answer."""
+    """The first error that was not just a partition's result."""
 
     def __bool__(self) -> bool:
         return bool(self.met)
 
     def add(self, where: str, why: str, error: Exception | None = None) -> None:
-        """One topic or partition could not be served."""
+        """Adds a topic or partition that failed."""
         self.met.setdefault(why, []).append(where)
         self.error = self.error or error
 
     def have_met(self, topic: str, partition: int) -> bool:
-        """Whether a partition, or its whole topic, could not be served."""
+        """Whether a partition, or its whole topic, failed."""
         return any(not {topic, f"{topic}-{partition}"}.isdisjoint(where) for where in self.met.values())
 
     def sentence(self) -> str:
-        """All of it, in one line."""
+        """All failures in one line."""
         return "; ".join(f"{_names(where)}: {why.rstrip('.')}" for why, where in self.met.items())
 
 
@@ -92,7 +92,7 @@ def _names(where: list[str]) -> str:
 
 
 def pauses(most_s: float = MOST_PAUSE_S) -> Iterator[float]:
-    """Seconds to wait after each failure in a row."""
+    """Seconds to wait after each consecutive failure."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
@@ -100,12 +100,12 @@ def pauses(most_s: float = MOST_PAUSE_S) -> Iterator[float]:
 
 
 def broker_answers(error: KafkaError, where: str = "") -> str:
-    """The error of a broker in words."""
+    """A broker's error in words."""
     return f"the broker answers {error.code.name}{where}" + (f": {error.message}" if error.message else "")
 
 
 def failure_sentence(error: Exception) -> str:
-    """What to say of a round that came to nothing."""
+    """The message for a failed round."""
     if isinstance(error, BrokerUnreachable):
         return f"waiting for the broker: {reason(error)}"
     if isinstance(error, KafkaError):

@@ -1,10 +1,10 @@
-"""Proves that table and topic agree, or finds where they do not.
+"""Verifies that table and topic agree, or finds where they differ.
 
-Cold rows are proved without the topic: each file's rows against the count and digest in its name, the files of a
-partition against the running count and digest of the last commit. So a changed byte, a missing row and an extra row are
-found in data that the topic no longer has. What the topic still holds is read and compared too.
+Cold rows are verified without the topic: each file's rows against the count and digest in its name, the files of a
+partition against the running count and digest of the last commit. So a changed byte, a missing row or an extra row is
+found even in data that the topic no longer has. Records still in the topic are read and compared, too.
 
-Plain pyarrow, one row group at a time: no Spark, and memory for one row group.
+It uses plain pyarrow, one row group at a time: no Spark, and memory for one row group.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it was archived, and where."""
+    """A difference from what was archived, and its location."""
 
     topic: str
     partition: int | None
@@ -49,13 +49,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct):
-    """What was looked at, and what was found wrong."""
+    """What was checked, and what was found wrong."""
 
     topics: int = 0
     files: int = 0
     rows: int = 0
     rows_compared: int = 0
-    """Rows that the topic still holds and that were compared with it."""
+    """Rows compared with records still in the topic."""
     findings: list[Finding] = []
 
 
@@ -66,7 +66,7 @@ def verify_lake(
     progress: Callable[[Proof], None] = lambda proof: None,
     refused: OnRefused | None = None,
 ) -> Proof:
-    """Proves every table, or those of these topics; without a cluster the tables alone."""
+    """Verifies every table, or those of these topics; without a cluster, only the tables."""
     proof = Proof()
     for table in tables_in(lake, topics, refused):
         proof.topics += 1
@@ -82,7 +82,7 @@ def verify_lake(
 
 
 def _since(proof: Proof, files: int, rows: int, findings: int) -> TableProof:
-    """The part of a proof that came since."""
+    """The part of a proof added since."""
     now_ms = time.time_ns() // 1_000_000
     return TableProof(now_ms, proof.files - files, proof.rows - rows, len(proof.findings) - findings)
 
@@ -141,7 +141,7 @@ class _Verification:
             self._found("its files are not those that the archive wrote", partition)
 
     def _check_foreign(self, path: str) -> None:
-        """Rows that somebody else put into the table, or put back after taking others out."""
+        """Rows that somebody else added to the table, or used to replace others."""
         try:
             with self._table.place.open(path) as file:
                 held = pq.read_table(file, columns=["partition", "offset"])
@@ -199,7 +199,7 @@ class _Verification:
                     yield rows
 
     def _compare(self, file: RangeFile, hot: tuple[int, int]) -> bool:
-        """Compares with the topic what it still holds of a file's range; whether that found something."""
+        """Compares a file's range with what the topic still has of it; whether that found a difference."""
         start, end = max(file.start, hot[0]), min(file.end, hot[1])
         if self._cluster is None or start >= end:
             return False
@@ -215,14 +215,14 @@ class _Verification:
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            return False  # the topic has let go of them in the meantime
+            return False  # the topic has deleted them meanwhile
         self._proof.rows_compared += live.rows
         if archived.hex() == live.hex():
             return False
         return self._locate(file, wanted)
 
     def _locate(self, file: RangeFile, wanted: OffsetRange) -> bool:
-        """Finds the first row in which table and topic differ; whether there is one."""
+        """Finds the first row that differs between table and topic; whether there is one."""
         holes = self._holes(wanted)
         cold = (r for rows in self._rows(file) for r in _plain(rows) if wanted.start <= r["offset"] < wanted.stop)
         with self._portions(wanted) as portions:
@@ -233,7 +233,7 @@ class _Verification:
         return found is not None
 
     def _holes(self, wanted: OffsetRange) -> list[tuple[int, int]]:
-        """Where the topic may have fewer records than its table."""
+        """Where the topic may legitimately have fewer records than its table."""
         assert self._cluster is not None
         if not is_dense(Admin(self._cluster).describe_configs(wanted.topic, keys=[CLEANUP, FORMAT])):
             return [(wanted.start, wanted.stop)]
@@ -241,7 +241,7 @@ class _Verification:
             return [hole for portion in portions for hole in holes_in(portion)]
 
     def _portions(self, wanted: OffsetRange) -> closing[Generator[Portion, None, None]]:
-        """What the topic has of a range."""
+        """The topic's records in a range."""
         assert self._cluster is not None
         return closing(fetch_range(self._cluster, wanted, NothingSkipped()))
 
@@ -252,7 +252,7 @@ class _Verification:
 
 
 def _disorder(offsets: pa.Array, last: int, end: int) -> Iterator[tuple[str, int]]:
-    """Where offsets do not rise strictly, or leave the file's range."""
+    """Reports offsets that do not rise strictly, or are outside the file's range."""
     numbers = np.concatenate(([last], offsets.to_numpy()))
     for at in np.flatnonzero(np.diff(numbers) <= 0):
         before, offset = int(numbers[at]), int(numbers[at + 1])
@@ -262,5 +262,5 @@ def _disorder(offsets: pa.Array, last: int, end: int) -> Iterator[tuple[str, int
 
 
 def _plain(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows to compare, those without headers alike."""
+    """Normalises rows for comparison: no headers and null headers are equal."""
     return [row | {"headers": row["headers"] or []} for row in rows.select(COMPARED).to_pylist()]

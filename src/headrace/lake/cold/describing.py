@@ -1,4 +1,4 @@
-"""A topic's table for people: how large it is, when it grew last, what fitted no schema, and when it was proved."""
+"""A description of a topic's table for people: size, last commit, rejects, and last verification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.lake.table.snapshot import Snapshot
 
 
 def describe_table(snapshot: Snapshot) -> ColdTable:
-    """Blocks: reads the table's log and those beside it."""
+    """Blocks: reads the logs of the table and its derived tables."""
     place = snapshot.place
     files = [file for covered in snapshot.coverage.values() for file in covered.files if not file.is_gap]
     last = place.delta().history(1)
@@ -29,7 +29,7 @@ def describe_table(snapshot: Snapshot) -> ColdTable:
 
 
 def _rows_beside(place: Place, what: str) -> int | None:
-    """How many rows a table made from this one has, by its log; None if there is none."""
+    """Rows of a derived table, by its log; None if there is none."""
     try:
         delta = Place(folder_of_derived(place.uri, what), place.options).delta()
     except TableNotFoundError:

@@ -21,13 +21,13 @@ from headrace.lake.storage.place import reason
 from headrace.lake.table.snapshot import Snapshot
 
 AHEAD_BYTES = 8 * 1024 * 1024
-"""Of encoded batches that are prepared for a consumer that reads on."""
+"""Encoded bytes prefetched for a sequential consumer."""
 
 MOST_PREPARING = 3
-"""Read-aheads at work at once, fewer than there are threads: who waits for records goes before who may want them."""
+"""Concurrent prefetches, fewer than threads: waiting consumers go first."""
 
 GATHER_S = 0.05
-"""How long an answer that has batches already waits for more."""
+"""How long a response that already has batches waits for more."""
 
 _READERS = 1024
 
@@ -42,7 +42,7 @@ class ForwardReader:
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdBatches:
-        """Batches from an offset on, below `stop`. A snapshot of any age will do that has what is asked for."""
+        """Batches from an offset on, below `stop`. A snapshot of any age will do if it has the offset."""
         try:
             snapshot = await self._tables.any(partition)
             if snapshot.of(partition.number).at(offset) is not None:
@@ -62,7 +62,7 @@ class ForwardReader:
         walk = self._walk(partition, snapshot, offset, stop)
         batches: list[EncodedBatch] = []
         left = max_bytes
-        # Whoever has something does not wait long for more: what is being read for it is there the next time.
+        # With some batches at hand, do not wait long for more: the rest will be there the next time.
         with contextlib.suppress(TimeoutError):
             while left > 0:
                 async with asyncio.timeout_at(deadline if batches else None):
@@ -77,7 +77,7 @@ class ForwardReader:
                     left -= len(batch.content)
                     walk.position = batch.last + 1
                 else:
-                    # Between its last record and `stop` it may have none: a transaction's marker takes an offset.
+                    # There may be no record between its last one and `stop`: a transaction's marker takes an offset.
                     walk.position = min(at[1].last + 1, stop)
         next_offset = batches[-1].last + 1 if batches else min(walk.position, stop)
         if self._reads_on(partition, offset, next_offset) and len(self._preparing) < MOST_PREPARING:
@@ -102,7 +102,7 @@ class ForwardReader:
 
     async def _prepare(self, walk: _Walk, stop: int) -> None:
         left = AHEAD_BYTES
-        # Who comes to read this meets the same trouble and is told.
+        # The consumer's own read will meet the same error and report it.
         with contextlib.suppress(ColdAway, FileNotFoundError):
             while left > 0 and (at := await walk.next()) is not None:
                 left -= (await self._pieces.get(*at, stop)).size_bytes
@@ -110,7 +110,7 @@ class ForwardReader:
 
 
 class _Walk:
-    """The row groups of [position, stop), found one by one; `position` moves over what has no records."""
+    """The row groups of [position, stop), found one by one; `position` skips offsets without records."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Walk:
         self._asked, self.position, self._stop = position, position, stop
 
     async def next(self) -> tuple[OpenFile, RowGroup] | None:
-        """The row group with the next record; None at `stop`, or where nothing more is held."""
+        """The row group with the next record; None at `stop`, or if there is nothing more."""
         while self.position < self._stop:
             at = self._found.at(self.position)
             if at is None:

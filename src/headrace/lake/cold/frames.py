@@ -17,21 +17,21 @@ from headrace.cold_log import ColdPartition, ColdTable, Held
 
 _LENGTHS: Final = struct.Struct(">II")
 MOST_BYTES: Final = 1 << 30
-"""A frame that says it is larger did not come from us."""
+"""A larger frame cannot be ours."""
 
 
 class OpenLake(msgspec.Struct, frozen=True, tag=True):
-    """The first frame: which lake. Not in the command line, because options have credentials."""
+    """The first frame: which lake. Not on the command line, because options contain credentials."""
 
     uri: str
     storage_options: dict[str, str]
     cluster_id: str
     patience_s: float = 0.0
-    """How long the broker waits for an answer."""
+    """The broker's timeout."""
 
 
 class AskCheck(msgspec.Struct, frozen=True, tag=True):
-    """Is the lake there?"""
+    """Asks whether the lake is reachable."""
 
 
 class AskHeld(msgspec.Struct, frozen=True, tag=True):
@@ -79,18 +79,18 @@ Ask = AskCheck | AskHeld | AskRead | AskTime | AskRetained | AskTable
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):
-    """A question with the number that its answer carries."""
+    """A request with its number, which the response repeats."""
 
     number: int
     ask: Ask
 
 
 class SayReady(msgspec.Struct, frozen=True, tag=True):
-    """The lake is there; also the first frame, once everything is loaded."""
+    """The lake is reachable; also the first frame, once everything is loaded."""
 
 
 class SayHeld(msgspec.Struct, frozen=True, tag=True):
-    """What is held, or why nothing is."""
+    """What the table has, or why it has nothing."""
 
     held: Held | None
     reason: str | None
@@ -104,7 +104,7 @@ class SayRead(msgspec.Struct, frozen=True, tag=True):
 
 
 class SayFound(msgspec.Struct, frozen=True, tag=True):
-    """Offset and timestamp of a record, or that there is none."""
+    """Offset and timestamp of a record, or none."""
 
     found: tuple[int, int] | None
 
@@ -116,13 +116,13 @@ class SayStart(msgspec.Struct, frozen=True, tag=True):
 
 
 class SayAway(msgspec.Struct, frozen=True, tag=True):
-    """Why it cannot be known."""
+    """Why a request failed."""
 
     message: str
 
 
 class SayTable(msgspec.Struct, frozen=True, tag=True):
-    """A table for people."""
+    """The description of a table."""
 
     table: ColdTable
 
@@ -131,20 +131,20 @@ Say = SayTable | SayReady | SayHeld | SayRead | SayFound | SayStart | SayAway
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a question."""
+    """A response with its request's number."""
 
     number: int
     say: Say
 
 
 def frame(message: msgspec.Struct, payload_bytes: int = 0) -> bytes:
-    """The beginning of a frame; so many bytes of payload follow it."""
+    """The start of a frame, to be followed by this many bytes of payload."""
     content = msgspec.msgpack.encode(message)
     return _LENGTHS.pack(len(content), payload_bytes) + content
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Receives frames, each into memory of its own."""
+    """Receives frames, each into its own memory."""
 
     def __init__(self, on_frame: Callable[[memoryview, memoryview], None], on_lost: Callable[[], None]) -> None:
         self._on_frame, self._on_lost = on_frame, on_lost

@@ -26,18 +26,18 @@ from headrace.lake.cold import frames
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
-"""For Python and the libraries to load; a second or two on an idle machine."""
+"""Time to load Python and the libraries; a second or two on an idle machine."""
 
 ANSWER_TIMEOUT_S = 30.0
-"""The child itself gives up on a table well before this, or before three times what the broker waits if that is more:
-one that says nothing at all hangs."""
+"""The child gives up on a table well before this, or before three times the broker's own timeout if that is longer:
+a silent child hangs."""
 _PATIENCES = 3
 
 START_AGAIN_S = 1.0
-"""A child that could not be started is not tried again sooner."""
+"""Pause before another attempt after a failed start."""
 
 MOST_READ_BYTES = 8 * 1024 * 1024
-"""One answer, however much is asked for."""
+"""Maximum size of one response, whatever the request."""
 
 S = TypeVar("S", bound=frames.Say)
 
@@ -45,11 +45,11 @@ _PACKAGES = ("deltalake", "numpy", "obstore", "pyarrow")
 
 
 class ColdUnusable(ValueError):
-    """Cold reads cannot work in this installation, and what to do about it."""
+    """Cold reads cannot work in this installation; says what to do."""
 
 
 def open_cold_log(uri: str, storage_options: Mapping[str, str], cluster_id: str, *, patience_s: float = 0.0) -> LakeLog:
-    """A reader of the tables below `uri`, for a broker that waits so long; the first question starts its process."""
+    """A reader of the tables below `uri`, with the broker's timeout; the first request starts its process."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ColdUnusable(f"Reading the lake needs {', '.join(missing)}: pip install 'headrace[tiered]'.")
@@ -57,7 +57,7 @@ def open_cold_log(uri: str, storage_options: Mapping[str, str], cluster_id: str,
 
 
 class LakeLog:
-    """The `ColdLog` of a lake."""
+    """The `ColdLog` implementation for a lake."""
 
     def __init__(self, lake: frames.OpenLake) -> None:
         self._lake = lake
@@ -70,7 +70,7 @@ class LakeLog:
 
     @property
     def pid(self) -> int | None:
-        """The process that reads, if it runs."""
+        """The reading process, if it runs."""
         return self._child.pid if self._child is not None and self._child.is_alive else None
 
     async def check(self) -> None:
@@ -78,7 +78,7 @@ class LakeLog:
         await self._ask(frames.AskCheck(), frames.SayReady)
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
-        """What live files hold of a partition."""
+        """What the live files have of a partition."""
         try:
             said, _ = await self._ask(frames.AskHeld(partition, fresh), frames.SayHeld)
         except ColdAway as away:
@@ -91,7 +91,7 @@ class LakeLog:
         return said.held
 
     def reason(self, partition: ColdPartition) -> str | None:
-        """Why nothing is held, or known, as of the last call of `held`."""
+        """Why the last call of `held` found nothing, or failed."""
         return self._reasons.get(partition)
 
     async def read(self, partition: ColdPartition, offset: int, stop: int, max_bytes: int) -> ColdBatches:
@@ -124,7 +124,7 @@ class LakeLog:
     async def retained_start(
         self, partition: ColdPartition, first: int, stop: int, oldest_ms: int | None, most_bytes: int | None
     ) -> int:
-        """Where the log may start."""
+        """The earliest log start that retention allows."""
         ask = frames.AskRetained(partition, first, stop, oldest_ms, most_bytes)
         said, _ = await self._ask(ask, frames.SayStart)
         return said.offset
@@ -165,7 +165,7 @@ class LakeLog:
 
 
 class _Child:
-    """A running process and the questions that it has not answered."""
+    """A running process and its outstanding requests."""
 
     def __init__(self, process: asyncio.subprocess.Process, patience_s: float) -> None:
         self.pid = process.pid
@@ -180,7 +180,7 @@ class _Child:
 
     @classmethod
     async def start(cls, lake: frames.OpenLake) -> _Child:
-        """Starts it and returns once everything that it needs is loaded."""
+        """Starts it and returns once it is fully loaded."""
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "headrace.lake.cold.process", str(theirs.fileno()), str(os.getpid())]
@@ -206,7 +206,7 @@ class _Child:
         return child
 
     async def ask(self, ask: frames.Ask) -> tuple[frames.Say, memoryview]:
-        """The answer, within bounds of time, or `ColdAway`."""
+        """The response within the timeout, or `ColdAway`."""
         assert self._transport is not None
         self._last += 1
         future = asyncio.get_running_loop().create_future()
@@ -239,7 +239,7 @@ class _Child:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ColdAway("The cold reader exited unexpectedly and is restarted."))
-        # Nobody else waits for it, and without that it stays a zombie.
+        # Without this wait it would stay a zombie.
         self._reaping = asyncio.get_running_loop().create_task(self._process.wait())
 
     def _kill(self) -> None:
@@ -248,7 +248,7 @@ class _Child:
             self._process.kill()
 
     async def end(self) -> None:
-        """Closes the connection, upon which it ends by itself."""
+        """Closes the connection, which makes it exit."""
         assert self._transport is not None
         self._transport.close()
         self._kill()

@@ -44,24 +44,24 @@ T = TypeVar("T")
 THREADS = 4
 NICENESS = 10
 GIVE_UP_S = 10.0
-"""A table that does not answer for so long, or for as long as the broker waits if that is longer, is away. The work
-goes on, and the next to ask may find it done."""
+"""A table that does not answer within this time, or within the broker's own timeout if that is longer, counts as
+unavailable. The work continues, and the next request may find it done."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 def impatient(give_up_s: float) -> dict[str, str]:
-    """What object stores get unless the options say otherwise.
+    """Default options for object stores.
 
-    delta-rs holds the GIL while it waits for one, which keeps every other question waiting too, and by itself it would
-    try for three minutes. So a request and its second try come to their end before the question is given up.
+    delta-rs holds the GIL while it waits for one, which blocks all other requests, and by default it would retry for
+    three minutes. So a request and its retry end before we give up on the table.
     """
     request = f"{max(1, int(0.4 * give_up_s))}s"
     return {"timeout": request, "connect_timeout": "2s", "max_retries": "1", "retry_timeout": request}
 
 
 class ColdServer:
-    """The questions of one broker."""
+    """The requests of one broker."""
 
     def __init__(self, lake: frames.OpenLake) -> None:
         self._give_up_s = max(GIVE_UP_S, lake.patience_s)
@@ -74,7 +74,7 @@ class ColdServer:
         self._forward = ForwardReader(self._tables, self._files, self._executor)
 
     async def answer(self, ask: frames.Ask) -> tuple[frames.Say, Sequence[Buffer]]:
-        """What to say, and the batches that go with it."""
+        """The response, and its batches."""
         try:
             async with asyncio.timeout(self._give_up_s):
                 if isinstance(ask, frames.AskRead):
@@ -119,7 +119,7 @@ class ColdServer:
         return frames.SayHeld(Held(files[0].start, files[-1].end, sum(file.size_bytes for file in files)), None)
 
     async def _find(self, ask: frames.AskTime) -> tuple[int, int] | None:
-        """By time, from a new snapshot once if a file is missing."""
+        """Searches by time; if a file is missing, once more with a new snapshot."""
         try:
             return await self._search(ask, await self._tables.covering(ask.partition, ask.first, ask.stop))
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class ColdServer:
     def _look_at_lake(self) -> None:
         try:
             if self._lake.is_local:
-                with contextlib.suppress(FileNotFoundError):  # the archive makes it
+                with contextlib.suppress(FileNotFoundError):  # the archive creates it
                     os.scandir(self._lake.uri).close()
             else:
                 self._lake.folders()
@@ -174,7 +174,7 @@ class _Connection:
         task.add_done_callback(self._answering.discard)
 
     def _on_lost(self) -> None:
-        # Threads may be in the middle of a read that nobody wants any more.
+        # Threads may be in the middle of a read that nobody needs any more.
         os._exit(0)
 
     async def _open(self, lake: frames.OpenLake) -> None:
@@ -198,7 +198,7 @@ class _Connection:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Even if the event loop hangs. Linux only; elsewhere the socket's end has to do."""
+    """Has the kernel end this process with its parent, even if the event loop hangs. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -209,7 +209,7 @@ def main() -> None:
     """Serves the socket whose descriptor is the first argument."""
     fd, parent = int(sys.argv[1]), int(sys.argv[2])
     _end_with_parent(parent)
-    # Ctrl-C goes to the whole group; the broker finishes what it does and then closes the socket.
+    # Ctrl-C goes to the whole process group; the broker finishes its work and then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")

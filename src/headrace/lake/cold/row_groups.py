@@ -38,13 +38,13 @@ OPEN_FILES = 64
 """Files kept open; a consumer that reads forward needs two at a time."""
 
 KEPT_BYTES = 96 * 1024 * 1024
-"""Of encoded batches. Four consumers at four places, each with what it reads and what is prepared, take 60 MB."""
+"""Limit for encoded batches. Four consumers, each with its current and its prefetched row groups, take 60 MB."""
 
 _Key = tuple[str, int, int]
 
 
 class RowGroup(msgspec.Struct, frozen=True):
-    """A row group: its first and last offset, and its highest timestamp where the file says it."""
+    """A row group: its first and last offset, and its highest timestamp if the file has it."""
 
     index: int
     first: int
@@ -77,7 +77,7 @@ class OpenFile(msgspec.Struct, frozen=True):
         return batches[0]
 
     def encode(self, group: RowGroup, stop: int) -> list[EncodedBatch]:
-        """The rows of a row group below `stop` as batches."""
+        """The rows of a row group below `stop`, as batches."""
         rows = self.read(group, encoding.COLUMNS)
         if stop <= group.last:
             rows = rows.slice(0, int(np.searchsorted(rows.column("offset").to_numpy(), stop)))
@@ -92,7 +92,7 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 
 class FileCache:
-    """The files that were read last, open."""
+    """A cache of open files."""
 
     def __init__(self) -> None:
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
@@ -114,14 +114,14 @@ class FileCache:
         return opened
 
     def forget(self) -> None:
-        """Closes all: what was said about missing files may not hold any more."""
+        """Closes all, because files may be missing by now."""
         with self._lock:
             self._open.clear()
 
 
 def _open(table: Place, file: RangeFile) -> OpenFile:
     name = (table / file.path).uri
-    # Four consumers of a bucket wait for it at once; delta-rs's own files would wait one after another.
+    # Consumers of a bucket wait for it in parallel; with delta-rs's own files they would wait one after another.
     source = open_object(_bucket(table), file.path, file.size_bytes) if table.is_s3 else table.open(file.path)
     metadata = pq.read_metadata(source)
     if metadata.num_rows != file.rows:
@@ -144,7 +144,7 @@ def _bucket(table: Place) -> Any:
 
 
 def _row_group(name: str, source: Any, metadata: pq.FileMetaData, index: int) -> RowGroup:
-    """A row group by its statistics, or, where there are none, by its rows."""
+    """A row group described by its statistics or, without any, by its rows."""
     found: dict[str, Any] = {}
     described = metadata.row_group(index)
     for at in range(described.num_columns):
@@ -163,7 +163,7 @@ def _row_group(name: str, source: Any, metadata: pq.FileMetaData, index: int) ->
 
 @contextlib.contextmanager
 def _readable(name: str) -> Iterator[None]:
-    """Anything but a missing file, which a newer snapshot may not name any more, is the end of it."""
+    """Turns errors into `ColdAway`, except a missing file, which a newer snapshot may not name any more."""
     try:
         yield
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def unordered(name: str) -> ColdAway:
-    """The answer where a file is not what the archive writes."""
+    """The error for a file that the archive did not write."""
     return ColdAway(f"{name} is not in offset order, or its offsets do not match its name.")
 
 
@@ -181,18 +181,18 @@ def unordered(name: str) -> ColdAway:
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The batches of one row group, or of its rows below an offset."""
+    """The encoded batches of a row group, or of its rows below an offset."""
 
     batches: Sequence[EncodedBatch]
     size_bytes: int
 
     def from_offset(self, offset: int) -> Sequence[EncodedBatch]:
-        """The batches from the one that holds an offset, or the next behind it."""
+        """The batches from the one with an offset, or the next after it."""
         return self.batches[bisect.bisect_left(self.batches, offset, key=lambda batch: batch.last) :]
 
 
 class PieceCache:
-    """The pieces in memory, and those being made."""
+    """Cached pieces, and those being encoded."""
 
     def __init__(self, executor: Executor, kept_bytes: int = KEPT_BYTES) -> None:
         self._executor, self._most_bytes = executor, kept_bytes
@@ -201,7 +201,7 @@ class PieceCache:
         self.size_bytes = 0
 
     async def get(self, opened: OpenFile, group: RowGroup, stop: int) -> Piece:
-        """The rows of a row group below `stop`. Who stops waiting does not stop the work."""
+        """The rows of a row group below `stop`. A caller that stops waiting does not cancel the work."""
         key = (opened.name, group.index, min(stop, group.last + 1))
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -222,7 +222,7 @@ class PieceCache:
             return
         self._kept[key] = done.result()
         self.size_bytes += done.result().size_bytes
-        # The newest stays, however large: its reader comes back for the rest of it.
+        # The newest stays, however large: its reader will come back for the rest.
         while self.size_bytes > self._most_bytes and len(self._kept) > 1:
             _, given_up = self._kept.popitem(last=False)
             self.size_bytes -= given_up.size_bytes

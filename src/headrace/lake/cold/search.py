@@ -19,7 +19,7 @@ _NEVER_RULED_OUT = (1 << 63) - 1
 
 
 class TimeSearch:
-    """The records of [first, stop), which a snapshot covers, by time."""
+    """Searches the records of [first, stop), which a snapshot covers, by time."""
 
     def __init__(self, files: FileCache, snapshot: Snapshot, partition: int, first: int, stop: int) -> None:
         self._files, self._snapshot = files, snapshot
@@ -27,7 +27,7 @@ class TimeSearch:
         self._first, self._stop = first, stop
 
     def at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that is not before a time."""
+        """Offset and timestamp of the first record at or after a time."""
         for file in self._covered:
             if self._bound(file) < timestamp:
                 continue
@@ -41,9 +41,9 @@ class TimeSearch:
         return None
 
     def newest(self) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record of the highest time."""
+        """Offset and timestamp of the first record with the highest timestamp."""
         best: tuple[int, int] | None = None
-        # The files that may have the highest come first: mostly one is opened. Of equal ones the earliest counts.
+        # Files that may have the highest come first: usually one is opened. Of equal records the first counts.
         for file in sorted(self._covered, key=lambda file: (-self._bound(file), file.start)):
             if best is not None and not _may_beat(self._bound(file), file.start, best):
                 break
@@ -70,7 +70,7 @@ class TimeSearch:
 
 
 def retained_start(snapshot: Snapshot, ask: AskRetained) -> int:
-    """Behind the last of the leading files that are too old as a whole, or beyond the size that is kept."""
+    """The end of the leading files that are entirely too old, or beyond the retained size."""
     covered, ages_ms = snapshot.of(ask.partition.number).span(ask.first, ask.stop), snapshot.ages_ms
     start, oldest_ms = ask.first, ask.oldest_ms
     behind_bytes = sum(file.size_bytes for file in covered)

@@ -26,23 +26,23 @@ from headrace.lake.table.snapshot import Identity, Snapshot, TableRefused
 from headrace.organisations import DEFAULT_ORGANISATION
 
 YOUNG_S = 2.0
-"""A snapshot this old is as good as one of now to whoever does not insist."""
+"""A snapshot up to this age counts as current, unless a fresh one is required."""
 
 STALE_S = 10.0
-"""Readers go on with an older one, and have it renewed meanwhile."""
+"""Readers may use a snapshot up to this age while it is being refreshed."""
 
 MOST_TABLES = 1_000
-"""Kept open; the one that was asked for longest ago goes first."""
+"""Tables kept open; the least recently used is closed first."""
 
 _NEVER = float("-inf")
 
 
 class NothingHeld(Exception):
-    """There is no table of this topic, as a sentence that says what is there instead."""
+    """There is no table of this topic; the message says what is there instead."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A snapshot, when it was taken, and when the table was last opened anew for it with all files seen."""
+    """A snapshot, when it was taken, and when the table was last reopened with all files checked."""
 
     snapshot: Snapshot
     taken_s: float
@@ -50,12 +50,12 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def lacks(partition: ColdPartition, offset: int) -> ColdAway:
-    """The answer where no live file covers an offset."""
+    """The error if no live file covers an offset."""
     return ColdAway(f"The table of {partition.topic} lacks offset {offset} of partition {partition.number}.")
 
 
 def why_nothing(snapshot: Snapshot, partition: ColdPartition) -> str:
-    """Why a table of this topic holds nothing of a partition."""
+    """Why a topic's table has nothing of a partition."""
     if snapshot.foreign:
         return (
             f"The table of {partition.topic} has files that the archive did not write, such as {snapshot.foreign[0]}, "
@@ -71,7 +71,7 @@ _Key = tuple[str, str, bytes]
 
 
 class KnownTables:
-    """The tables of a lake, opened when they are first asked for."""
+    """The tables of a lake, opened on demand."""
 
     def __init__(self, lake: Place, cluster_id: str, executor: Executor) -> None:
         self._lake, self._cluster_id, self._executor = lake, cluster_id, executor
@@ -83,17 +83,17 @@ class KnownTables:
         return self._lake if organisation == DEFAULT_ORGANISATION else self._lake / folder_of_organisation(organisation)
 
     async def fresh(self, partition: ColdPartition) -> Snapshot:
-        """The table as it is now."""
+        """A fresh snapshot."""
         began_s = time.monotonic()
         return await self._snapshot(partition, _Table.open, lambda seen: seen.taken_anew_s >= began_s)
 
     async def young(self, partition: ColdPartition) -> Snapshot:
-        """The table as it was a moment ago."""
+        """A recent snapshot."""
         now_s = time.monotonic()
         return await self._snapshot(partition, _Table.update, lambda seen: now_s - seen.taken_s < YOUNG_S)
 
     async def covering(self, partition: ColdPartition, first: int, stop: int, *, fresh: bool = False) -> Snapshot:
-        """One that covers [first, stop) if the table does: another broker may have trimmed by a younger one."""
+        """A snapshot that covers [first, stop) if the table does: another broker may have trimmed by a newer one."""
         snapshot = await (self.fresh if fresh else self.young)(partition)
         missing = snapshot.of(partition.number).lacks(first, stop)
         if missing is None:
@@ -103,7 +103,7 @@ class KnownTables:
         return await self.covering(partition, first, stop, fresh=True)
 
     async def any(self, partition: ColdPartition) -> Snapshot:
-        """The table as last seen, if it was seen at all."""
+        """The last snapshot, if there is one."""
         return await self._snapshot(partition, _Table.update, lambda seen: True)
 
     async def _snapshot(
@@ -119,7 +119,7 @@ class KnownTables:
         self._tables.move_to_end(key)
         seen = table.seen
         if seen is None or not good(seen):
-            # Who stops waiting does not stop the look, and nobody looks at the same table meanwhile.
+            # A caller that stops waiting does not cancel the lookup, and a table is looked up only once at a time.
             looking = asyncio.create_task(self._look(table, look, good))
             self._looking.add(looking)
             looking.add_done_callback(self._looked)
@@ -138,14 +138,14 @@ class KnownTables:
     def _looked(self, looking: asyncio.Task[Seen]) -> None:
         self._looking.discard(looking)
         if not looking.cancelled():
-            looking.exception()  # whoever still waits for it gets it
+            looking.exception()  # those still waiting get it
 
     async def _renew(self, partition: ColdPartition) -> None:
-        with contextlib.suppress(ColdAway, NothingHeld):  # whoever needs it asks again and gets the reason
+        with contextlib.suppress(ColdAway, NothingHeld):  # the next request gets the reason
             await self.young(partition)
 
     def _checked(self, snapshot: Snapshot, partition: ColdPartition) -> Snapshot:
-        """A table of another topic or cluster holds nothing of this one."""
+        """Refuses the table of another topic or cluster."""
         identity = snapshot.identity
         if identity.cluster_id != self._cluster_id or identity.topic != partition.topic:
             raise NothingHeld(
@@ -161,7 +161,7 @@ class KnownTables:
 
 
 class _Table:
-    """One table: what was last seen of it. `open` and `update` block, and run one at a time under `lock`."""
+    """One table and its last snapshot. `open` and `update` block, and run one at a time under `lock`."""
 
     def __init__(self, lake: Place, identity: Identity) -> None:
         self.seen: Seen | None = None
@@ -170,11 +170,11 @@ class _Table:
         self._delta: DeltaTable | None = None
 
     def open(self) -> Seen:
-        """Opens it anew, whatever was known of it, and sees every file at its place."""
+        """Reopens the table and checks that every file exists."""
         return self._look(anew=True)
 
     def update(self) -> Seen:
-        """Looks at what was committed since."""
+        """Adds the commits since."""
         return self._look(anew=False)
 
     def _look(self, *, anew: bool) -> Seen:
@@ -198,7 +198,7 @@ class _Table:
             self.seen = None
             raise ColdAway(str(refused)) from None
         except (DeltaError, OSError) as error:
-            # It may pass, and who reads from files that were live before may go on.
+            # It may be temporary, and reads from files that were live before can continue.
             raise ColdAway(f"The table in {place} cannot be read: {reason(error)}") from None
         self._delta = delta
         return self.seen

@@ -4,7 +4,7 @@ The rules: the rows are those that `wire.records` decodes, and what it rejects i
 and control records are never rows; memory stays within a batch's limit and one chunk, however far a payload expands.
 The loops themselves are in kernels.py.
 
-`decode` keeps timestamps as in the record, in milliseconds, nonsense included. `spark_rows` gives the columns of
+`decode` keeps timestamps as in the record, in milliseconds, even invalid ones. `spark_rows` gives the columns of
 Spark's own Kafka source, `table_rows` those of a topic's table.
 """
 
@@ -25,10 +25,10 @@ from headrace.wire.records import decode_batch
 from headrace.wire.schema import Buffer
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""Decompressed records are gathered up to this before they are turned into rows; what is larger leaves the caches."""
+"""Decompressed bytes converted to rows at a time; more would not fit the CPU caches."""
 
 ROWS_MAX = 128 * 1024
-"""Rows of one Arrow batch: enough that its fixed cost vanishes, few enough that a column's offsets fit 32 bits."""
+"""Rows per Arrow batch: enough to amortise its fixed cost, few enough that a column's offsets fit 32 bits."""
 
 OFFSET_MAX = (1 << 63) - 1
 
@@ -44,15 +44,15 @@ SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-"""What `decode` yields: the names of Spark's Kafka source, the timestamp as raw milliseconds."""
+"""The schema of `decode`: names as in Spark's Kafka source, the timestamp as raw milliseconds."""
 
-# The years 1 to 9999, outside of which neither Python nor SQL has a date.
+# The years 1 to 9999, beyond which neither Python nor SQL has dates.
 TIMESTAMP_MIN_MS, TIMESTAMP_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 
 _ABORT_MARKER = b"\0\0"
 
 Aborted = tuple[int, int]
-"""Producer id and first offset of a transaction that was aborted, as Fetch lists them."""
+"""Producer id and first offset of an aborted transaction, as listed by Fetch."""
 
 
 def decode(
@@ -65,7 +65,7 @@ def decode(
     aborted: Iterable[Aborted] = (),
     headers: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of [first_offset, stop_offset) in whole batches, as Arrow batches of `SCHEMA`, none empty.
+    """Decodes the records of [first_offset, stop_offset) in whole batches to Arrow batches of `SCHEMA`, none empty.
 
     `aborted` are those of the same Fetch response. Without `headers` that column is null.
     """
@@ -81,7 +81,7 @@ def decode(
 
 
 def spark_rows(rows: pa.RecordBatch, *, headers: bool) -> pa.RecordBatch:
-    """The same rows with the columns and types of Spark's Kafka source: a time that no calendar has is clamped."""
+    """The same rows with the columns and types of Spark's Kafka source; timestamps out of range are clamped."""
     at = rows.schema.get_field_index("timestamp")
     clamped = pc.min_element_wise(pc.max_element_wise(rows.column(at), TIMESTAMP_MIN_MS), TIMESTAMP_MAX_MS)
     times = pc.multiply(clamped, 1000).cast(pa.timestamp("us", tz="UTC"))
@@ -93,7 +93,7 @@ def spark_rows(rows: pa.RecordBatch, *, headers: bool) -> pa.RecordBatch:
 
 
 def table_rows(decoded: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of the table for what `decode` gives."""
+    """The rows of the table for the output of `decode`."""
     times_ms = decoded.column("timestamp")
     clamped = pc.min_element_wise(pc.max_element_wise(times_ms, pa.scalar(0, pa.int64())), pa.scalar(TIMESTAMP_MAX_MS))
     moments = clamped.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
@@ -114,7 +114,7 @@ def table_rows(decoded: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _committed(batches: Iterable[Buffer], aborted: Iterable[Aborted]) -> Iterator[tuple[Buffer, BatchHeader]]:
-    """The batches that hold records to read, in order. A transaction is aborted up to its producer's marker."""
+    """The batches with records to read, in order. A transaction is aborted up to its producer's marker."""
     ahead = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
     for batch in batches:
@@ -129,7 +129,7 @@ def _committed(batches: Iterable[Buffer], aborted: Iterable[Aborted]) -> Iterato
 
 
 class _Chunk:
-    """Batches that are turned into rows together."""
+    """Batches that are converted to rows together."""
 
     def __init__(self, topic: str, partition: int, first_offset: int, stop_offset: int, headers: bool) -> None:
         self.size_bytes = 0
@@ -141,7 +141,7 @@ class _Chunk:
         self._table: list[Sequence[int]] = []
 
     def add(self, batch: Buffer, header: BatchHeader) -> None:
-        """Takes a batch whose CRC is right and that has records."""
+        """Adds a batch with a correct CRC and records."""
         payload = _payload(batch, header)
         if header.last_offset > OFFSET_MAX or not 0 < header.count * MIN_RECORD_BYTES <= len(payload):
             raise _refusal(batch)
@@ -164,7 +164,7 @@ class _Chunk:
         self.size_bytes = end
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all batches taken."""
+        """The rows of all added batches."""
         if not self._batches:
             return
         data = np.frombuffer(b"".join(self._payloads), dtype=np.uint8)
@@ -195,7 +195,7 @@ class _Chunk:
 
 
 def _payload(batch: Buffer, header: BatchHeader) -> Buffer:
-    """The records' bytes: those of an uncompressed batch as they lie."""
+    """The records' bytes; of an uncompressed batch without a copy."""
     view = memoryview(batch)[HEADER_BYTES:]
     if header.compression == "none":
         return view
@@ -208,7 +208,7 @@ def _payload(batch: Buffer, header: BatchHeader) -> Buffer:
 
 
 def _refusal(batch: Buffer) -> InvalidBatch:
-    """Raises what the decoder of `wire` says of a batch that could not be read."""
+    """Raises the error of the decoder in `wire` for an unreadable batch."""
     decode_batch(batch)
     return InvalidBatch("The batch's records are not well-formed.")
 
@@ -224,7 +224,7 @@ def _spans(data: kernels.Bytes, records: kernels.Int64s, at: int, kind: pa.DataT
 
 
 def _headers(data: kernels.Bytes, records: kernels.Int64s) -> pa.Array:
-    """The headers column; null where a record has none, as Spark's Kafka source has it."""
+    """The headers column; null if a record has none, as in Spark's Kafka source."""
     has_headers = records[:, kernels.HEADERS] > 0
     rows = len(records)
     if not has_headers.any():

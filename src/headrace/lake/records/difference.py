@@ -1,7 +1,7 @@
-"""The first row in which a table and its topic differ. No I/O.
+"""Finds the first row that differs between a table and its topic. No I/O.
 
 A table may have rows that its topic no longer has: compaction removed them, or the store lost them and the broker left
-a hole. The other way round a record is missing, and a row that differs is wrong.
+a hole. Conversely, a record that is only in the topic is missing from the table, and a row that differs is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 def first_difference(
     live: Iterator[Row], cold: Iterator[Row], is_gone: Callable[[int], bool]
 ) -> tuple[int, str] | None:
-    """Offset and kind of the first difference; both are in order. `is_gone`: the topic has let go of an offset."""
+    """Offset and kind of the first difference; both sides are ordered. `is_gone`: the topic no longer has an offset."""
     hot_row, cold_row = next(live, None), next(cold, None)
     while hot_row is not None or cold_row is not None:
         if hot_row is None or (cold_row is not None and cold_row["offset"] < hot_row["offset"]):

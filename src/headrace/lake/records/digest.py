@@ -27,14 +27,14 @@ NO_ROWS_CHAIN = "0" * DIGEST_HEX
 
 
 class RowDigest:
-    """The digest of rows that are added in order."""
+    """A digest of rows added in order."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._streams = {name: hashlib.sha256() for name in _STREAMS}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds the rows of a batch that has the table's columns."""
+        """Adds the rows of a batch with the table's columns."""
         self.rows += batch.num_rows
         for name, kind in _NUMBERS.items():
             self._add_numbers(name, batch.column(name).cast(kind))
@@ -74,7 +74,7 @@ class RowDigest:
 
 
 def chained(chain: str, start: int, end: int, rows: int, digest: str) -> str:
-    """The running digest of a partition after one more range of it."""
+    """The running digest of a partition after one more range."""
     return hashlib.sha256(f"{chain} {start} {end} {rows} {digest}".encode()).hexdigest()[:DIGEST_HEX]
 
 

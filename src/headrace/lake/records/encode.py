@@ -5,8 +5,8 @@ their type stay, so a batch ends where the type changes, and with LogAppendTime,
 where the timestamp does. Producers are not in the table: no batch has one.
 
 There is no loop over records and no compiler: numbers become columns of bytes, and Arrow joins them with keys and
-values, row by row, into the batch's payload. Reading the rows from Parquet takes as long; a compiled loop would be
-faster, but would have to be compiled before the first record can be served.
+values, row by row, into the batch's payload. Reading the rows from Parquet takes as long. A compiled loop would be
+faster, but would have to be compiled before the first record could be served.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 BATCH_BYTES = 1024 * 1024
-"""About so much goes into one batch; a larger record makes a larger one."""
+"""Approximate size of a batch; a larger record makes a larger batch."""
 
 BATCH_RECORDS = 16 * 1024
-"""The most records of a batch: a consumer that asked for the last of them decodes all."""
+"""Maximum records in a batch: a consumer that wants only the last one decodes all of them."""
 
 COLUMNS = ["partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers"]
-"""What `encode` needs of a table's rows, and who reads them has to check."""
+"""The columns `encode` needs; the reader of the file has to check them."""
 
 _FURTHEST_DELTA = (1 << 31) - 1
 _PLAIN_TIME = 1 << 61
-"""Two times nearer to 1970 than this have a difference of 64 bits. A record with another is a batch of its own."""
+"""Timestamps within this distance of 1970 have differences of 64 bits. Any other record gets its own batch."""
 
 _RECORD_BYTES = 12
-"""About what a record takes beside key, value and headers."""
+"""Approximate overhead of a record besides key, value and headers."""
 
 _NOTHING = pa.scalar(b"", pa.binary())
 
@@ -53,7 +53,7 @@ class EncodedBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(rows: pa.RecordBatch) -> list[EncodedBatch]:
-    """The rows, whose offsets rise, as batches of about `BATCH_BYTES`."""
+    """Encodes rows with rising offsets as batches of about `BATCH_BYTES`."""
     if rows.num_rows == 0:
         return []
     offsets, times = _numbers(rows, "offset"), _numbers(rows, "timestamp_ms")
@@ -70,7 +70,7 @@ def encode(rows: pa.RecordBatch) -> list[EncodedBatch]:
 
 
 def warm_up() -> None:
-    """Loads what the first call would load."""
+    """Loads in advance what the first call would load."""
     columns = {"partition": [0], "offset": [0], "timestamp_ms": [0], "timestamp_type": [0], "key": [b""]}
     rows = pa.table({**columns, "value": [b""], "headers": pa.nulls(1, HEADERS_TYPE)})
     encode(rows.to_batches()[0])
@@ -134,7 +134,7 @@ def _cut(offsets: Int64s, times: Int64s, types: Int64s, sizes: Int64s) -> list[i
 def _payload(
     offsets: Int64s, times: Int64s, keys: pa.Array, values: pa.Array, headers: pa.Array, starts: list[int]
 ) -> tuple[memoryview, Int64s]:
-    """All records one after another, and where each begins; one more than there are records."""
+    """All records back to back, and the start of each; one more start than records."""
     count = len(offsets)
     lengths = np.diff([*starts, count])
     time_deltas = _Varints(times - np.repeat(times[starts], lengths))
@@ -151,7 +151,7 @@ def _payload(
 
 
 def _headers(column: pa.Array) -> pa.Array:
-    """The headers of each record as they stand in it, their count before them."""
+    """The encoded headers of each record, prefixed by their count."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     count_bytes = _interleaved(_Varints(counts))
     flat = pc.list_flatten(column)
@@ -159,7 +159,7 @@ def _headers(column: pa.Array) -> pa.Array:
         return count_bytes
     names, values = pc.struct_field(flat, 0).cast(pa.binary()), pc.struct_field(flat, 1)
     each = _join(_interleaved(_Varints(_lengths(names))), names, _interleaved(_Varints(_lengths(values))), values)
-    # The bytes of one record's headers lie side by side: only where each record's begin changes.
+    # A record's headers are adjacent: only the start per record changes.
     _, ends, data = each.buffers()
     lists = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=lists[1:])
@@ -167,18 +167,18 @@ def _headers(column: pa.Array) -> pa.Array:
 
 
 def _join(*columns: pa.Array) -> pa.Array:
-    """Row by row the bytes of all columns, one after another; null is nothing."""
+    """Joins the bytes of all columns row by row; null counts as empty."""
     return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement=b"")
 
 
 class _Varints:
-    """Numbers as zigzag varints: a column of bytes for each place, with a mask of the rows that have it."""
+    """Numbers as zigzag varints: a column per byte position, with a mask of the rows that have it."""
 
     def __init__(self, numbers: Int64s) -> None:
         rest: NDArray[np.unsignedinteger] = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
         largest = int(rest.max())
         if largest < 1 << 32:
-            rest = rest.astype(np.uint32)  # half the bytes to go through
+            rest = rest.astype(np.uint32)  # half the bytes to process
         self.lengths = np.ones(len(numbers), np.int64)
         self.places: list[tuple[Bytes, NDArray[np.bool_] | None]] = []
         has_place = None
@@ -196,7 +196,7 @@ class _Varints:
 
 
 def _interleaved(*fields: _Varints) -> pa.Array:
-    """Row by row the bytes of all fields."""
+    """Joins the bytes of all fields row by row."""
     places = [place for field in fields for place in field.places]
     count = len(places[0][0])
     filled = np.empty((count, len(places)), np.uint8)
@@ -222,7 +222,7 @@ def _numbers(rows: pa.RecordBatch, name: str) -> Int64s:
 
 
 def _lengths(column: pa.Array) -> Int64s:
-    """The length of each row's bytes, -1 for null, which is how a record says it."""
+    """The length of each row's bytes, -1 for null, as in a record."""
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     lengths = np.diff(ends).astype(np.int64)
     if column.null_count:

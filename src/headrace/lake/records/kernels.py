@@ -1,11 +1,11 @@
-"""The inner loops of decoding, compiled by numba: where records lie, then their bytes into Arrow's buffers.
+"""The inner loops of decoding, compiled by numba: find the records, then copy their bytes into Arrow's buffers.
 
-Rule kept here: no byte outside a record is read and none outside a buffer is written, whatever the input says. The
-loops run without bounds checks and without the GIL, so every position is compared with its end before it is used;
-what does not fit makes `locate` give up, and the caller asks the decoder of `wire` for the reason. Apart from
-decode.py because everything here has to stay within the part of Python that numba compiles.
+Rule kept here: no byte outside a record is read and none outside a buffer is written, whatever the input. The loops
+run without bounds checks and without the GIL, so every position is compared with its end before it is used; on a
+mismatch `locate` gives up, and the caller gets the reason from the decoder in `wire`. Separate from decode.py because
+everything here must stay within the part of Python that numba compiles.
 
-Numbers are int64 but where a comment says why not: numba makes a float of int64 and uint64 together.
+Numbers are int64 unless a comment says why not: numba turns int64 and uint64 together into a float.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
-# Columns of the table of batches that `locate` reads, one row a batch.
+# Columns of the table of batches that `locate` reads, one row per batch.
 START, END, COUNT, BASE_OFFSET, LAST_DELTA, BASE_TIMESTAMP, IS_APPEND_TIME, APPEND_TIME = range(8)
 BATCH_COLUMNS = 8
 
-# Columns of the table of records that `locate` fills, one row a record; a length of -1 is null.
+# Columns of the table of records that `locate` fills, one row per record; a length of -1 is null.
 OFFSET, TIMESTAMP, TIMESTAMP_TYPE, KEY_AT, KEY_BYTES, VALUE_AT, VALUE_BYTES, HEADERS_AT, HEADERS = range(9)
 RECORD_COLUMNS = 9
 
 _LOW_63_BITS = 0x7FFF_FFFF_FFFF_FFFF
 
-# To the compiler numpy's types, to the type checker numbers like the others.
+# For the compiler numpy's types, for the type checker ordinary numbers.
 _int64 = cast(Callable[[Any], int], np.int64)
 _uint64 = cast(Callable[[Any], int], np.uint64)
 
 
 def compiled(function: F) -> F:
-    """The function compiled at its first call, kept on disk where there is a place to write."""
+    """Compiles the function at its first call, and caches it on disk if possible."""
     try:
         return cast(F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
@@ -47,7 +47,7 @@ def compiled(function: F) -> F:
 
 @compiled
 def _varint(data: Bytes, pos: int, end: int, bits: int) -> tuple[int, int]:
-    """The zigzag number at `pos` and the position after it, which is -1 if there is no such number."""
+    """The zigzag number at `pos` and the position after it, or -1 if it is malformed."""
     if pos < end and data[pos] < 0x80:
         byte = _int64(data[pos])
         return (byte >> 1) ^ -(byte & 1), pos + 1
@@ -68,7 +68,7 @@ def _varint(data: Bytes, pos: int, end: int, bits: int) -> tuple[int, int]:
 
 @compiled
 def _span(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
-    """Where the bytes at `pos` start, how many there are (-1: null), and the position after them or -1."""
+    """Start and length (-1: null) of the length-prefixed bytes at `pos`, and the position after them or -1."""
     length, pos = _varint(data, pos, end, 32)
     if pos < 0:
         return 0, 0, -1
@@ -81,7 +81,7 @@ def _span(data: Bytes, pos: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def _past_headers(data: Bytes, pos: int, end: int, count: int) -> int:
-    """The position after so many headers, -1 if they are not well-formed."""
+    """The position after this many headers, or -1 if they are malformed."""
     for _ in range(count):
         _, name_bytes, pos = _span(data, pos, end)
         if pos < 0 or name_bytes < 0:
@@ -94,9 +94,9 @@ def _past_headers(data: Bytes, pos: int, end: int, count: int) -> int:
 
 @compiled
 def locate(data: Bytes, batches: Int64s, first_offset: int, stop_offset: int, records: Int64s) -> tuple[int, int]:
-    """Fills `records` with where the parts of each record of [first_offset, stop_offset) lie.
+    """Fills `records` with the positions of the parts of each record in [first_offset, stop_offset).
 
-    The count of records found, and the index of the first batch that is not well-formed or -1.
+    Returns the count of records, and the index of the first malformed batch or -1.
     """
     found = 0
     for index in range(batches.shape[0]):
@@ -157,7 +157,7 @@ def locate(data: Bytes, batches: Int64s, first_offset: int, stop_offset: int, re
 def copy_spans(data: Bytes, records: Int64s, at: int, offsets: Int32s, out: Bytes) -> int:
     """Copies one field of all records into `out`; `at` is the column of its position, the next that of its length.
 
-    `offsets` takes where each begins, one more than there are records; answers how many are null.
+    Fills `offsets` with the start of each, one more than there are records; returns how many are null.
     """
     end = _int64(0)
     nulls = 0
@@ -167,7 +167,7 @@ def copy_spans(data: Bytes, records: Int64s, at: int, offsets: Int32s, out: Byte
         if length < 0:
             nulls += 1
         else:
-            # Unsigned, no index can count from the end: the loop becomes a copy of whole words, 10 times faster.
+            # Unsigned indexes cannot count from the end, so the loop becomes a copy of whole words, 10 times faster.
             to, source = _uint64(end), _uint64(start)
             for i in range(_uint64(length)):
                 out[to + i] = data[source + i]
@@ -178,7 +178,7 @@ def copy_spans(data: Bytes, records: Int64s, at: int, offsets: Int32s, out: Byte
 
 @compiled
 def locate_headers(data: Bytes, records: Int64s, data_end: int, lists: Int32s, headers: Int64s) -> None:
-    """Fills `lists` with where each record's headers begin and `headers` with rows of name and value spans."""
+    """Fills `lists` with the start of each record's headers, and `headers` with the spans of names and values."""
     found = 0
     lists[0] = 0
     for index in range(records.shape[0]):

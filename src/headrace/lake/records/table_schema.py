@@ -1,7 +1,7 @@
 """The columns of a topic's table.
 
-A nonsense time never stops the archive: `timestamp_ms` is the record's own number, `timestamp` and `day` are the
-nearest moment between 1970 and the end of 9999, which every reader of Delta tables can show.
+An invalid timestamp never stops the archive: `timestamp_ms` is the record's own number, `timestamp` and `day` are
+clamped to between 1970 and the end of 9999, which every reader of Delta tables can show.
 """
 
 from __future__ import annotations
