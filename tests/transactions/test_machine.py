@@ -8,7 +8,7 @@ import pytest
 
 from headrace.transactions.events import Answered, EndTxn, Expire, Finished, Forget, InitProducer
 from headrace.transactions.machine import TransactionMachine, TxnDecision
-from headrace.transactions.state import Open, TransactionalId, from_fields, pack, unpack
+from headrace.transactions.state import Ending, Open, TransactionalId, from_fields, pack, unpack
 from headrace.transactions.table import TxnState
 from headrace.wire.errors import ErrorCode
 
@@ -42,6 +42,10 @@ def known(state: TxnState, epoch: int = 5, **fields: Any) -> TransactionalId:
         updated_ms=0,
         **fields,
     )
+
+
+def ending(*, commit: bool) -> Ending:
+    return Ending(number=3, commit=commit, producer_id=PID, epoch=5, version=2)
 
 
 def seen(state: TxnState) -> Open | None:
@@ -161,6 +165,28 @@ def test_after_a_time_out_the_late_producer_is_told_what_kafka_tells() -> None:
         event = EndTxn(token="t", seen=None, new_producer_id=1, producer_id=PID, epoch=5, commit=commit, version=2)
         assert answer(MACHINE.decide(done, event, NOW)) == expected
     assert answer(init(done, PID, 5)) == Answered(ErrorCode.NONE, PID, 6)
+
+
+def test_another_run_of_the_servers_fences_the_producer_once_and_lets_it_go_on() -> None:
+    idle = known(CC, marked="one", ending=ending(commit=True))
+    fenced = after(MACHINE.decide(idle, Finished(3, "two"), NOW))
+    assert (fenced.state, fenced.epoch, fenced.last_epoch, fenced.number) == (CA, 6, 5, 4)
+    again = after(MACHINE.decide(fenced, Finished(4, "three"), NOW))
+    assert (again.epoch, again.marked) == (6, "three")  # nobody has this epoch, so nobody need be fenced
+    assert answer(init(again, PID, 5)) == Answered(ErrorCode.NONE, PID, 6)
+    for epoch, commit, expected in ((5, True, 48), (5, False, 0), (4, True, 0), (4, False, 90)):
+        event = EndTxn(token="t", seen=None, new_producer_id=1, producer_id=PID, epoch=epoch, commit=commit, version=2)
+        decision = MACHINE.decide(again, event, NOW)
+        assert answer(decision).error == expected
+        if not expected:
+            assert after(MACHINE.decide(after(decision), Finished(4, "four"), NOW)).epoch == 7
+
+
+def test_one_that_is_open_under_another_run_is_ended_and_fenced_once() -> None:
+    marked = after(MACHINE.decide(known(CC, marked="one"), Finished(3, "two", is_open=True), NOW))
+    assert (marked.state, marked.epoch, marked.marked) == (CC, 5, "two")
+    ended = after(MACHINE.decide(marked, Expire(Open(4, 1, PARTS), is_lost=True), NOW))
+    assert (ended.state, ended.epoch) == (PA, 6)
 
 
 def test_used_up_epochs_give_a_new_producer_id_and_the_retry_is_known() -> None:

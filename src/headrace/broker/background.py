@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.broker.access import Access
+from headrace.broker.hanging import Hanging
 from headrace.broker.tiering.retention import TieredRetention
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
@@ -20,12 +21,10 @@ from headrace.store.redis.errors import PartitionGone, StoreError
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.store.cluster.catalogue import Topic
-    from headrace.store.partition.base import Partition
 
 log = logging.getLogger(__name__)
 
 _COUNT_EVERY_S = 2.0
-_HANGING_MARGIN_MS = 60_000
 
 
 class Untouched:
@@ -69,7 +68,7 @@ class Background:
             asyncio.create_task(self._leave_records_to_lake(), name="tiering"),
             asyncio.create_task(self._look_after_compacted(), name="compaction"),
             asyncio.create_task(self._count_stored(), name="usage"),
-            asyncio.create_task(self._look_for_hanging(), name="hanging transactions"),
+            asyncio.create_task(Hanging(self._broker).run(), name="hanging transactions"),
         ]
 
     def stop(self) -> None:
@@ -134,28 +133,6 @@ class Background:
             except StoreError as error:
                 extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
                 log.info("retention is postponed", extra=extra)
-
-    async def _look_for_hanging(self) -> None:
-        """Tells of transactions that are open for longer than any may be: no coordinator will end them."""
-        while True:
-            await self._pause()
-            for organisation in list(self._broker.store.organisations):
-                access = Access(self._broker, system_caller(organisation))
-                for partition in access.open_partitions():
-                    if partition.producers.open:
-                        self._tell_of_hanging(partition)
-                    await asyncio.sleep(0)
-
-    def _tell_of_hanging(self, partition: Partition) -> None:
-        now_ms, longest_ms = self._broker.store.clock.wall_ms(), self._broker.options.transaction_max_timeout_ms
-        for producer_id, first in partition.producers.open.items():
-            known = partition.producers.by_id.get(producer_id)
-            if known is not None and now_ms - known.last_seen_ms > longest_ms + _HANGING_MARGIN_MS:
-                log.warning(
-                    "a transaction hangs: read_committed consumers stop at its first offset; end it with "
-                    "headrace transactions abort --partition",
-                    extra={"partition": repr(partition), "producer_id": producer_id, "first_offset": first},
-                )
 
     async def _compact(self, access: Access, topic: Topic, number: int) -> None:
         partition = await access.partition(topic, number)

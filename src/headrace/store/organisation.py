@@ -85,6 +85,11 @@ class Organisation:
         """Those that this node has read."""
         return list(self._partitions.values())
 
+    @property
+    def open_count(self) -> int:
+        """How many of them there are."""
+        return len(self._partitions)
+
     def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
         """The partition, if this node has read it before."""
         return self._partitions.get((topic_id, number))

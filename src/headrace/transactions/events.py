@@ -28,6 +28,8 @@ class TxnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class InitProducer(TxnRequest, frozen=True, kw_only=True):
     timeout_ms: int
+    server: str = ""
+    """The run of the servers that the id is made under."""
     producer_id: int = NO_PRODUCER
     epoch: int = NO_EPOCH
 
@@ -48,6 +50,8 @@ class Expire(msgspec.Struct, frozen=True):
 
     seen: Open
     commit: bool = False
+    is_lost: bool = False
+    """Whether it is ended because of what the store may have lost."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -55,6 +59,8 @@ class Finished(msgspec.Struct, frozen=True):
 
     number: int
     server: str = ""
+    is_open: bool = False
+    """Whether the transaction behind it is open in the store: it is ended on its own."""
 
 
 class Forget(msgspec.Struct, frozen=True):

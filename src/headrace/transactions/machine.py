@@ -90,7 +90,12 @@ def _size(open_now: Open | None) -> int:
 def _init(name: str, known: TransactionalId | None, event: events.InitProducer, now_ms: int) -> TxnDecision:
     if known is None:
         new = TransactionalId(
-            id=name, producer_id=event.new_producer_id, epoch=0, timeout_ms=event.timeout_ms, updated_ms=now_ms
+            id=name,
+            producer_id=event.new_producer_id,
+            epoch=0,
+            timeout_ms=event.timeout_ms,
+            updated_ms=now_ms,
+            marked=event.server,
         )
         return _stored(new, 0, (event.token, Answered(ErrorCode.NONE, new.producer_id, new.epoch)))
     answer = INIT_PRODUCER_ID[known.shown(event.seen)]
@@ -126,6 +131,8 @@ def _raise_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int
         timeout_ms=event.timeout_ms,
         last_epoch=last_epoch,
         updated_ms=now_ms,
+        interrupted=None,
+        is_taken=True,
     )
     if known.epoch >= EXHAUSTED_EPOCH:
         raised = replace(raised, producer_id=event.new_producer_id, epoch=0, previous_id=known.producer_id)
@@ -137,7 +144,8 @@ def _raise_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int
 def _repeat_epoch(known: TransactionalId, event: events.InitProducer, now_ms: int) -> TxnDecision:
     """The epoch was raised for the one who asks, by a request whose answer it did not hear, or by a fence."""
     reply = event.token, Answered(ErrorCode.NONE, known.producer_id, known.epoch)
-    begun = replace(known, state=next_state(known.state, TxnTrigger.INITIALISED), timeout_ms=event.timeout_ms)
+    state = next_state(known.state, TxnTrigger.INITIALISED)
+    begun = replace(known, state=state, timeout_ms=event.timeout_ms, interrupted=None, is_taken=True)
     return (
         TxnDecision(known, replies=(reply,)) if begun == known else _stored(replace(begun, updated_ms=now_ms), 0, reply)
     )
@@ -157,6 +165,8 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
     )
     if event.producer_id != known.producer_id and not overflown:
         return _answered(known, event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if event.version == 2 and event.commit is known.interrupted and event.epoch == known.epoch - 2:
+        return _repeat_end(known, event)
     is_retry = overflown or (event.version == 2 and event.epoch == known.epoch - 1)
     if event.epoch != known.epoch and not is_retry:
         return _answered(known, event, ErrorCode.PRODUCER_FENCED)
@@ -165,12 +175,18 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
     if isinstance(answer, ErrorCode):
         return _answered(known, event, answer)
     if answer is Doing.REPEAT:
-        return TxnDecision(known, replies=((event.token, Answered(ErrorCode.NONE, known.producer_id, known.epoch)),))
+        return _repeat_end(known, event)
     open_now = known.open_of(event.seen)
     prepared = _prepared(known, open_now, event, now_ms)
     return _stored(
         prepared, _size(open_now), (event.token, Answered(ErrorCode.NONE, prepared.producer_id, prepared.epoch))
     )
+
+
+def _repeat_end(known: TransactionalId, event: events.EndTxn) -> TxnDecision:
+    """It was done already. Whoever hears this has the current epoch from now on."""
+    reply = event.token, Answered(ErrorCode.NONE, known.producer_id, known.epoch)
+    return TxnDecision(known, replies=(reply,)) if known.is_taken else _stored(replace(known, is_taken=True), 0, reply)
 
 
 def _prepared(known: TransactionalId, open_now: Open | None, event: events.EndTxn, now_ms: int) -> TransactionalId:
@@ -200,10 +216,11 @@ def _ending(
         groups=open_now.groups if open_now else (),
         start_ms=open_now.start_ms if open_now else -1,
     )
-    return replace(known, state=state, number=ending.number, ending=ending, updated_ms=now_ms)
+    ended = replace(known, state=state, number=ending.number, ending=ending, updated_ms=now_ms)
+    return replace(ended, interrupted=None, is_taken=True)
 
 
-def _fenced(known: TransactionalId, open_now: Open, now_ms: int) -> TransactionalId:
+def _fenced(known: TransactionalId, open_now: Open | None, now_ms: int) -> TransactionalId:
     """Aborts what is open under an epoch that its producer does not have: once, however often it is asked for."""
     state = next_state(TxnState.ONGOING, TxnTrigger.FENCED)
     fenced = _ending(known, open_now, now_ms, state, version=2)
@@ -215,6 +232,8 @@ def _expire(name: str, known: TransactionalId | None, event: events.Expire, now_
     if known is None or known.is_prepared or open_now is None:
         return TxnDecision(known)
     fenced = _fenced(known, open_now, now_ms)
+    if event.is_lost:
+        fenced = replace(fenced, interrupted=known.last_verdict, is_taken=False)
     if event.commit and fenced.ending is not None:
         ending = replace(fenced.ending, commit=True)
         fenced = replace(fenced, state=next_state(TxnState.ONGOING, TxnTrigger.COMMITTED), ending=ending)
@@ -224,10 +243,19 @@ def _expire(name: str, known: TransactionalId | None, event: events.Expire, now_
 def _finish(name: str, known: TransactionalId | None, event: events.Finished, now_ms: int) -> TxnDecision:
     if known is None or known.number != event.number or not known.is_unfinished(event.server):
         return TxnDecision(known)
-    marked = replace(known, marked=event.server)
+    done = replace(known, marked=event.server)
     if known.is_prepared:
-        marked = replace(marked, state=next_state(known.state, TxnTrigger.FINISHED), updated_ms=now_ms)
-    return _stored(marked, _ANY)
+        done = replace(done, state=next_state(known.state, TxnTrigger.FINISHED), updated_ms=now_ms)
+    if known.may_have_lost(event.server) and known.is_taken and not event.is_open:
+        done = _interrupted(done, now_ms)
+    return _stored(done, _ANY)
+
+
+def _interrupted(known: TransactionalId, now_ms: int) -> TransactionalId:
+    """Fences the producer. It may be within a transaction that the store forgot: continued, that would be torn."""
+    fenced = _fenced(known, None, now_ms)
+    done = replace(fenced, state=next_state(fenced.state, TxnTrigger.FINISHED))
+    return replace(done, interrupted=known.last_verdict, is_taken=False)
 
 
 def _forget(name: str, known: TransactionalId | None, event: events.Forget, now_ms: int) -> TxnDecision:

@@ -62,7 +62,13 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
     updated_ms: int
     ending: Ending | None = None
     marked: str = ""
-    """The run of the servers that the last verdict was spread under; what others have lost since is spread again."""
+    """The run of the servers that the last verdict was spread under, or the id made. Under another one, what was lost
+    is spread again, and the producer is fenced: the store may have forgotten that it had begun a transaction."""
+    interrupted: bool | None = None
+    """Set while the current epoch is one that it was fenced with for such a reason: whether the verdict before that was
+    a commit."""
+    is_taken: bool = True
+    """Whether a producer may have the current epoch."""
     writes: int = 0
     """Counts what was decided: no two writes are alike."""
 
@@ -72,7 +78,16 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_unfinished(self, server: str) -> bool:
         """Whether the last verdict has to be spread, for the first time or under another run of the servers."""
-        return self.is_prepared or self.marked not in ("", server)
+        return self.is_prepared or self.may_have_lost(server)
+
+    def may_have_lost(self, server: str) -> bool:
+        """Whether another run of the servers knows the id, which may have lost what came after the last verdict."""
+        return self.marked not in ("", server)
+
+    @property
+    def last_verdict(self) -> bool:
+        """Whether the last transaction was committed."""
+        return self.ending is not None and self.ending.commit
 
     def open_of(self, seen: Open | None) -> Open | None:
         """What was seen in the store, if it is a transaction that has not ended."""
@@ -91,6 +106,8 @@ class _Rest(msgspec.Struct, frozen=True):
     timeout_ms: int
     updated_ms: int
     ending: Ending | None
+    interrupted: bool | None = None
+    is_taken: bool = True
 
 
 def to_fields(known: TransactionalId, expected: int) -> dict[str, Any]:
@@ -101,7 +118,15 @@ def to_fields(known: TransactionalId, expected: int) -> dict[str, Any]:
         "epoch": known.epoch,
         "number": known.number,
         "marked": known.marked,
-        "rest": _Rest(known.last_epoch, known.previous_id, known.timeout_ms, known.updated_ms, known.ending),
+        "rest": _Rest(
+            known.last_epoch,
+            known.previous_id,
+            known.timeout_ms,
+            known.updated_ms,
+            known.ending,
+            known.interrupted,
+            known.is_taken,
+        ),
         "guard": f"{known.writes} {expected}",
     }
 
@@ -120,6 +145,8 @@ def from_fields(name: str, fields: Mapping[str, Any]) -> TransactionalId:
         updated_ms=rest.updated_ms,
         ending=rest.ending,
         marked=fields.get("marked", ""),
+        interrupted=rest.interrupted,
+        is_taken=rest.is_taken,
         writes=int(fields["guard"].split(" ")[0]),
     )
 

@@ -56,7 +56,7 @@ async def _prepared(start_node: StartNode, version: int) -> tuple[Nodes, Mover]:
     return nodes, mover
 
 
-async def _after(nodes: Nodes, start_node: StartNode, past: Past, node_dies: bool) -> Nodes:
+async def after(nodes: Nodes, start_node: StartNode, past: Past, node_dies: bool) -> Nodes:
     (client,) = nodes.clients.values()
     broker: Broker = client.broker
     if node_dies:
@@ -66,17 +66,17 @@ async def _after(nodes: Nodes, start_node: StartNode, past: Past, node_dies: boo
 
 
 async def _all_or_nothing(nodes: Nodes, committed: bool) -> None:
-    await until(_stable(nodes), 30)
+    await until(is_stable(nodes), 30)
     for number in range(PARTITIONS):
         assert await nodes.read(number) == ([b"%d" % number] if committed else [])
     assert await settled(nodes) == (0, 7 if committed else -1)
 
 
-def _stable(nodes: Nodes) -> Callable[[], Awaitable[bool]]:
-    async def is_stable() -> bool:
+def is_stable(nodes: Nodes) -> Callable[[], Awaitable[bool]]:
+    async def is_so() -> bool:
         return all(client.broker.store.is_up for client in nodes.clients.values()) and await nodes.is_stable()
 
-    return is_stable
+    return is_so
 
 
 LOSSES = {
@@ -93,7 +93,7 @@ async def _lose(
     nodes, mover = await _prepared(start_node, version)
     past = Past(redis, *LOSSES[lost])
     assert await mover.end(commit=commit) == 0
-    nodes = await _after(nodes, start_node, past, node_dies)
+    nodes = await after(nodes, start_node, past, node_dies)
     await _all_or_nothing(nodes, commit)
     again = Mover(nodes, version=version)
     await again.init_patiently()
@@ -128,7 +128,7 @@ async def test_the_last_verdict_is_not_taken_for_that_of_a_transaction_behind_it
     assert await mover.end(commit=True) == 0
     for number in range(PARTITIONS):
         assert await mover.send(number, b"open") == 0
-    nodes = await _after(nodes, start_node, Past(redis), node_dies=True)
+    nodes = await after(nodes, start_node, Past(redis), node_dies=True)
     await _all_or_nothing(nodes, committed=True)
 
 
@@ -150,9 +150,9 @@ async def test_a_batch_on_its_way_is_verified_again_if_the_store_forgot_that_its
 
     monkeypatch.setattr(LogWriter, "_transmit", lose)
     sent = await mover.send(0, b"first")
-    assert sent == (ErrorCode.TRANSACTION_ABORTABLE if version == 1 else 0)
+    assert sent == (ErrorCode.NOT_ENOUGH_REPLICAS if version == 1 else ErrorCode.CONCURRENT_TRANSACTIONS)
     await mover.init_patiently()
-    await until(_stable(nodes))
+    await until(is_stable(nodes))
     assert await mover.send(0, b"next") == 0
     assert await mover.end(commit=True) == 0
     assert await nodes.read(0) == [b"next"]
@@ -168,9 +168,9 @@ async def test_a_record_that_was_restored_ends_though_the_store_forgot_that_its_
     assert await mover.init() == 0
     past = Past(redis, ID, *LOGS)
     assert await mover.send(0, b"first") == 0
-    nodes = await _after(nodes, start_node, past, node_dies=False)
+    nodes = await after(nodes, start_node, past, node_dies=False)
     await mover.init_patiently()
     assert await mover.send(0, b"next") == 0
     assert await mover.end(commit=True) == 0
-    await until(_stable(nodes))
+    await until(is_stable(nodes))
     assert await nodes.read(0) == [b"next"]

@@ -106,6 +106,7 @@ class TransactionCoordinator:
                 seen=seen,
                 new_producer_id=self._new_producer_id(),
                 timeout_ms=timeout_ms,
+                server=self._store.transactions.server,
                 producer_id=producer[0],
                 epoch=producer[1],
             )
@@ -138,7 +139,15 @@ class TransactionCoordinator:
             added = await self._store.transactions.add(org, name, producer, parts, now_ms, only_check=only_check)
         except KafkaError as error:
             return coordinator_error(error)
+        if added.error is ErrorCode.PRODUCER_FENCED and self._was_interrupted(Name(org, name), producer):
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return added.error
+
+    def _was_interrupted(self, name: Name, producer: tuple[int, int]) -> bool:
+        """Whether a producer was fenced by nobody but the store: told this, clients abort, and take their id again."""
+        thing = self._ids.things.get(name)
+        known = thing.state if thing is not None else None
+        return known is not None and known.interrupted is not None and (known.producer_id, known.last_epoch) == producer
 
     def _warn_of_several_servers(self, name: str) -> None:
         """Once: servers that lose their last second each for itself can tear a transaction."""

@@ -83,14 +83,13 @@ class Finisher:
     async def _finish(self, thing: Thing[TransactionalId]) -> None:
         pause_s = _PAUSE_S
         while not thing.is_gone and thing.state is not None and thing.state.is_unfinished(server := self._server):
-            ending = thing.state.ending
-            assert ending is not None
+            ending, was_prepared = thing.state.ending, thing.state.is_prepared
             try:
-                was_prepared = thing.state.is_prepared
-                async with self._turns:
-                    await self.spread(thing, ending, again=not was_prepared)
-                await self._runtime.look(thing.name, partial(_finished, ending.number, server))
-                if was_prepared:
+                if ending is not None:
+                    async with self._turns:
+                        await self.spread(thing, ending, again=not was_prepared)
+                await self._mark_finished(thing, thing.state.number, server)
+                if was_prepared and ending is not None:
                     self.finished["commit" if ending.commit else "abort"] += 1
                 return
             except Replaced:
@@ -103,6 +102,14 @@ class Finisher:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
+    async def _mark_finished(self, thing: Thing[TransactionalId], number: int, server: str) -> None:
+        """Nobody adds to the next transaction until this is stored; what is open then was open under another run."""
+        is_open = False
+        if thing.state is not None and thing.state.may_have_lost(server):
+            stored = await self._store.transactions.opened(*thing.name)
+            is_open = stored is not None and stored.number == number + 1
+        await self._runtime.look(thing.name, lambda _: Finished(number, server, is_open))
+
     async def end_lost(self, name: Name, stored: StoredOpen, producer_id: int) -> Thing[TransactionalId]:
         """Ends a transaction that was open when another server took over, and of which something may be lost.
 
@@ -110,7 +117,7 @@ class Finisher:
         a node's memory: then it is committed everywhere. Else it is aborted.
         """
         commit = await self._was_committed(name, stored, producer_id)
-        thing = await expire(self._runtime, name, open_from(stored), commit=commit)
+        thing = await expire(self._runtime, name, open_from(stored), commit=commit, is_lost=True)
         log.warning(
             "a transaction was open when another server took over: it is committed, as a marker says"
             if commit
@@ -223,10 +230,6 @@ class _Marks:
         owner, state, number = await self._store.transactions.owner_and_state(*self._thing.name)
         if owner != self._owner or number != self._ending.number:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
-
-
-def _finished(number: int, server: str, thing: Thing[TransactionalId]) -> Finished:
-    return Finished(number, server)
 
 
 async def wait_for(task: asyncio.Task[None] | None, timeout_s: float) -> None:

@@ -17,7 +17,7 @@ def open_from(stored: StoredOpen) -> Open:
 
 
 async def expire(
-    ids: Runtime[TransactionalId], name: Name, seen: Open, *, commit: bool = False
+    ids: Runtime[TransactionalId], name: Name, seen: Open, *, commit: bool = False, is_lost: bool = False
 ) -> Thing[TransactionalId]:
     """Aborts what is open, if it still is; or commits it, if it had been."""
-    return await ids.look(name, lambda _: Expire(seen, commit))
+    return await ids.look(name, lambda _: Expire(seen, commit, is_lost))

@@ -24,6 +24,7 @@ GUARD = "guard"
 _BESIDE = frozenset((b"number", b"server", b"start"))
 _VERDICTS_KEPT_MS = 7 * 24 * 3600 * 1000
 _READ_AT_ONCE = 256
+_PRODUCER = ("pid", "epoch", "number", "state", "marked")
 _NOT_OWNER = 0
 _MOVED = 2
 
@@ -56,6 +57,21 @@ class Added(NamedTuple):
 
     error: ErrorCode
     number: int
+
+
+class StoredProducer(NamedTuple):
+    """Who has an id, and how far its transactions have ended."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    number: int
+    state: str
+    marked: str
+
+    def is_settled(self, server: str) -> bool:
+        """Whether all verdicts were spread, under this run of the servers."""
+        return self.marked == server and not self.state.startswith("Prepare")
 
 
 class TransactionMoved(StoreError):
@@ -108,6 +124,21 @@ class TransactionStore(OwnedStore):
                 known = row[0] is not None
                 found.append(StoredOpen(int(row[0]), row[1].decode(), int(row[2]), Parts()) if known else None)
         return found
+
+    async def producers(self, org: str) -> dict[int, StoredProducer]:
+        """Of all ids, by producer id."""
+        names, found = await self.names(org), {}
+        for at in range(0, len(names), _READ_AT_ONCE):
+            part = names[at : at + _READ_AT_ONCE]
+            commands = (("HMGET", self._all_keys.of(org).transaction(name), *_PRODUCER) for name in part)
+            for name, row in zip(part, await self._topology.call_each(commands), strict=True):
+                if (known := _parse_producer(name, row)) is not None:
+                    found[known.producer_id] = known
+        return found
+
+    async def producer(self, org: str, name: str) -> StoredProducer | None:
+        """Of one id."""
+        return _parse_producer(name, await self._call("HMGET", self._all_keys.of(org).transaction(name), *_PRODUCER))
 
     async def owner_and_state(self, org: str, name: str) -> tuple[str, str, int]:
         """The token of whoever owns an id now, its state, and the number of the last transaction that was ended."""
@@ -214,6 +245,15 @@ def _parse_open(reply: Sequence[bytes]) -> StoredOpen | None:
             partitions.append(TxnPartition(topic_id, int(number)))
     parts = Parts(sorted(partitions), sorted(groups))
     return StoredOpen(int(fields[b"number"]), fields[b"server"].decode(), int(fields[b"start"]), parts)
+
+
+def _parse_producer(name: str, row: Sequence[bytes | None]) -> StoredProducer | None:
+    producer_id, epoch, number, state, marked = row
+    if producer_id is None or epoch is None or state is None:
+        return None
+    return StoredProducer(
+        name, int(producer_id), int(epoch), int(number or 0), state.decode(), (marked or b"").decode()
+    )
 
 
 def _verdict_key(field: bytes) -> tuple[int, int]:

@@ -1,0 +1,106 @@
+"""The store forgets that a transaction was begun, and its producer goes on with it.
+
+Continued it would be torn: what was acknowledged before would be in no transaction that anybody ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headrace.wire.errors import ErrorCode
+from tests.broker.transactions.conftest import StartNode
+from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
+from tests.broker.transactions.test_lost_parts import ID, LOGS, Past, after, is_stable
+from tests.broker_process import RedisProcess
+
+LOSSES = {"the beginning": (ID,), "the beginning and the record": (ID, *LOGS)}
+_RETRIED = (6, 15, 16, 19, 51, 56)
+
+
+async def _finally(attempt: Callable[[], Awaitable[int]]) -> int:
+    """Tried again as clients do."""
+    async with asyncio.timeout(20):
+        while (error := await attempt()) in _RETRIED:  # noqa: ASYNC110 - the state is elsewhere
+            await asyncio.sleep(0.02)
+    return error
+
+
+async def _forget(
+    start_node: StartNode, redis: RedisProcess, lost: str, *, version: int, node_dies: bool, has_committed: bool
+) -> tuple[Nodes, Mover]:
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes, version=version)
+    assert await mover.init() == 0
+    if has_committed:
+        assert await mover.send(2, b"before") == 0
+        assert await mover.end(commit=True) == 0
+    past = Past(redis, *LOSSES[lost])
+    assert await mover.send(0, b"first") == 0
+    mover.nodes = nodes = await after(nodes, start_node, past, node_dies)
+    return nodes, mover
+
+
+async def _is_aborted(nodes: Nodes, mover: Mover, *, has_committed: bool, goes_on: int | None) -> None:
+    if goes_on is not None:
+        await _finally(lambda: mover.send(goes_on, b"second"))
+    assert await _finally(lambda: mover.end(commit=True)) in (
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+    )
+    await until(is_stable(nodes))
+    read = [await nodes.read(number) for number in range(PARTITIONS)]
+    assert read == [[], [], [b"before"] if has_committed else []]
+
+
+@pytest.mark.parametrize(("version", "node_dies"), [(1, False), (2, True)])
+@pytest.mark.parametrize("lost", LOSSES)
+async def test_a_transaction_whose_beginning_the_store_forgot_cannot_be_committed(
+    start_node: StartNode, redis: RedisProcess, lost: str, node_dies: bool, version: int
+) -> None:
+    nodes, mover = await _forget(start_node, redis, lost, version=version, node_dies=node_dies, has_committed=True)
+    await _is_aborted(nodes, mover, has_committed=True, goes_on=1)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("node_dies", [False, True])
+@pytest.mark.parametrize("has_committed", [False, True])
+@pytest.mark.parametrize("goes_on", [0, 1, None])
+@pytest.mark.parametrize("lost", LOSSES)
+async def test_however_it_goes_on_it_cannot_be_committed(
+    start_node: StartNode,
+    redis: RedisProcess,
+    lost: str,
+    goes_on: int | None,
+    has_committed: bool,
+    node_dies: bool,
+    version: int,
+) -> None:
+    nodes, mover = await _forget(
+        start_node, redis, lost, version=version, node_dies=node_dies, has_committed=has_committed
+    )
+    await _is_aborted(nodes, mover, has_committed=has_committed, goes_on=goes_on)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_its_producer_takes_the_id_again_and_goes_on(
+    start_node: StartNode, redis: RedisProcess, version: int
+) -> None:
+    """With an error that says so, neither Java's nor librdkafka's producer is lost."""
+    nodes, mover = await _forget(
+        start_node, redis, "the beginning", version=version, node_dies=False, has_committed=False
+    )
+    refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING if version == 1 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await _finally(lambda: mover.send(1, b"second")) == refused
+    if version == 2:
+        assert await mover.end(commit=False) == 0
+    else:
+        assert await mover.init(mover.producer) == 0
+    assert await mover.send(0, b"again") == 0
+    assert await mover.end(commit=True) == 0
+    await until(is_stable(nodes))
+    assert await nodes.read(0) == [b"again"]
