@@ -83,6 +83,16 @@ async def test_a_node_that_comes_back_knows_the_producers_whose_batches_were_com
     assert await left(orders) == await left(other)
 
 
+async def test_entries_so_young_that_the_node_before_may_still_look_for_them_stay(
+    orders: LogPartition, open_store: OpenStore, clock: MovableClock
+) -> None:
+    await fill(orders, 5)
+    other = await led_elsewhere(orders, open_store)
+    for passes in (0, 0, 1):
+        assert len(await other.cleaner.run_if_due(ALWAYS, UNKNOWN_MS)) == passes
+        clock.advance(UNKNOWN_MS // 2)
+
+
 async def test_only_the_node_that_took_the_partition_up_compacts(
     orders: LogPartition, open_store: OpenStore, clock: MovableClock
 ) -> None:

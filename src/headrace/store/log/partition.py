@@ -59,6 +59,8 @@ class LogPartition(Partition):
         self.trimmed_to = 0
         self.end = 0
         self.last_base = NO_OFFSET
+        self.read_end = 0
+        """The end of what was read, and not written by this node since it opened the partition."""
         self.index = Index(self.options.index_interval_bytes)
         self.clean.forget()
         self.snapshot_size_bytes = 0

@@ -73,7 +73,7 @@ async def _load(partition: LogPartition) -> None:
         await partition.make_again(0)
     await _read_on(partition, covered)
     partition.end = max(partition.end, partition.local_start, partition.clean.end, covered)
-    partition.end = max(partition.end, partition.floor)
+    partition.end = partition.read_end = max(partition.end, partition.floor)
     partition.snapshot_size_bytes = partition.index.size_bytes
     losses.adopt_catalogue_epoch(partition)
     partition.lake_end.loaded(was_there=True)
@@ -175,11 +175,12 @@ def _take_in(partition: LogPartition, row: Any) -> None:
     try:
         if entry is not None:
             partition.adopt(entry)
+            partition.read_end = partition.end
             return
     except BatchError:
         pass
     partition.last_base = base_of(row)
-    partition.end = max(partition.end, partition.last_base + 1)
+    partition.end = partition.read_end = max(partition.end, partition.last_base + 1)
     log.error("skipped an entry that no broker wrote", extra={"partition": repr(partition), "id": row[0].decode()})
 
 

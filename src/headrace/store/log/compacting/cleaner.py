@@ -4,9 +4,9 @@ A pass records the last offset of each key after the compacted part, copies the 
 the newly read one, replaces the old copy, and then trims the log. The rules for what stays are Kafka's
 (`wire/cleaning.py`). If a pass is interrupted, either nothing has changed or only the trimming is left.
 
-A pass stops before the last entry, which marks the end of the log; before the last stable offset; and before entries so
-recent that their writer may still be looking for them after an unknown outcome. The producers' state is stored first,
-because a node that opens the partition derives it from the entries after that snapshot.
+A pass stops before the last entry, which marks the end of the log; before the last stable offset; and before entries of
+other nodes so recent that their writer may still be looking for them after an unknown outcome. The producers' state is
+stored first, because a node that opens the partition derives it from the entries after that snapshot.
 """
 
 from __future__ import annotations
@@ -94,13 +94,17 @@ class Cleaner:
     # -- when, and how far --------------------------------------------------------------------------------------
 
     def _settled_end(self, unknown_ms: int) -> int:
-        """The end of what was in the log before any append whose outcome may still be unknown."""
+        """The end of what was in the log before any append whose outcome may still be unknown.
+
+        This node knows the outcome of its own. So time counts only for entries that it read: another one wrote them.
+        """
         now_s = self._partition.context.clock.monotonic_s()
         self._ends.append((now_s, self._partition.end))
         cutoff_s = now_s - unknown_ms / 1000
         while len(self._ends) > 1 and self._ends[1][0] <= cutoff_s:
             self._ends.popleft()
-        return self._ends[0][1] if self._ends[0][0] <= cutoff_s else 0
+        settled = self._ends[0][1] if self._ends[0][0] <= cutoff_s else 0
+        return self._partition.end if self._partition.read_end <= settled else settled
 
     async def _due_end(self, policy: CompactionPolicy, settled: int) -> int | None:
         """Up to where to compact now; None if it is not time."""
