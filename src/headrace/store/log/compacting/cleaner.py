@@ -71,10 +71,11 @@ class Cleaner:
         await partition.confirm()
         if not origin.is_ours(partition):
             return passes
-        settled = self._settled_end(unknown_ms)
         await self._trim_log()
         try:
-            while len(passes) < _MOST_PASSES and (end := await self._due_end(policy, settled)) is not None:
+            while len(passes) < _MOST_PASSES:
+                if (end := await self._due_end(policy, self._settled_end(unknown_ms))) is None:
+                    break
                 done = await self._pass(policy, end)
                 if done is None:
                     break
@@ -134,7 +135,7 @@ class Cleaner:
         rooms = Rooms(partition.shard.memory)
         await rooms.check(clean_bytes)
         await partition.save_producers()
-        sieve = Sieve(partition, partition.now_ms(), policy.delete_retention_ms)
+        sieve = Sieve(partition, partition.now_ms(), policy.delete_retention_ms, Rest(partition.context.clock))
         seen = await self._note_keys(sieve, end, max(PASS_BYTES, clean_bytes))
         if seen.offset == start and not _has_old_tombstones(clean.state, sieve.now_ms):
             return None
@@ -174,7 +175,7 @@ class Cleaner:
 
     async def _note_keys(self, sieve: Sieve, end: int, most_bytes: int) -> Point:
         """Notes the keys behind the compacted part; what lies before the place where that ended."""
-        partition, rest = self._partition, Rest(self._partition.context.clock)
+        partition, rest = self._partition, sieve.rest
         index, start = partition.index, partition.clean.end
         floor = index.floor(start)
         seen = Point(start, *(floor[1:4] if floor else (-1, 0, 0)))
@@ -191,7 +192,7 @@ class Cleaner:
 
     async def _copy(self, sieve: Sieve, rooms: Rooms, end: int) -> Copy:
         """Writes what is left of everything up to an end."""
-        partition, clean, rest = self._partition, self._partition.clean, Rest(self._partition.context.clock)
+        partition, clean, rest = self._partition, self._partition.clean, sieve.rest
         copy = Copy(partition.reads, clean.keys, rooms, partition.options.index_interval_bytes, sieve.now_ms)
         for key, stop in ((clean.keys.log, clean.end), (partition.keys.log, end)):
             first = 0 if key == clean.keys.log else clean.end

@@ -14,6 +14,7 @@ from headrace.store.redis.memory import Memory
 _LOOK_EVERY_BYTES = 4 << 20
 _BORROWED_SHARE = 4
 """Above the mark a step may take this part of what is free."""
+_STEP_S = 0.001
 _REST_FACTOR = 2.0
 _LONGEST_REST_S = 0.004
 
@@ -46,14 +47,20 @@ class Rooms:
 
 
 class Rest:
-    """Rests in proportion to the time that was spent, so that a pass takes a part of the machine only."""
+    """Rests in proportion to the time that was spent, so that a pass takes a part of the machine only.
+
+    All of a pass shares one: rests would count as work for another one. They are too short to be taken singly after
+    small batches: a timer has a millisecond.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began_s = clock.monotonic_s()
 
     async def take(self) -> None:
-        """Lets the others have their turn."""
+        """Lets the others have their turn, after a step."""
         spent_s = self._clock.monotonic_s() - self._began_s
+        if spent_s < _STEP_S:
+            return
         await asyncio.sleep(min(spent_s * _REST_FACTOR, _LONGEST_REST_S))
         self._began_s = self._clock.monotonic_s()

@@ -47,7 +47,7 @@ class _Aborted:
 class Sieve:
     """The keys of one pass, and the rule by which records go."""
 
-    def __init__(self, partition: LogPartition, now_ms: int, delete_retention_ms: int) -> None:
+    def __init__(self, partition: LogPartition, now_ms: int, delete_retention_ms: int, rest: Rest) -> None:
         self.latest: dict[bytes, int] = {}
         """The last offset of each key that is new."""
         self.now_ms = now_ms
@@ -57,7 +57,7 @@ class Sieve:
         self._producers = partition.producers
         self._aborted = _Aborted(partition.producers.aborted.rows)
         self._unpacking = partition.context.unpacking
-        self._rest = Rest(partition.context.clock).take
+        self.rest = rest
 
     async def note(self, entry: Entry) -> None:
         """Takes in the keys of an entry; later ones replace earlier ones."""
@@ -66,7 +66,7 @@ class Sieve:
                 continue
             try:
                 async with self._unpacking.records(batch, header, MAX_UNPACKED_BYTES) as data:
-                    await self._unpacking.go_over(note_keys(data, header, self.latest, digest), self._rest)
+                    await self._unpacking.go_over(note_keys(data, header, self.latest, digest), self.rest.take)
             except BatchError:
                 continue
 
@@ -91,7 +91,7 @@ class Sieve:
         try:
             async with self._unpacking.records(batch, header, MAX_UNPACKED_BYTES) as data:
                 steps = sift(data, header, self.latest, digest, self.now_ms)
-                sifted = await self._unpacking.go_over(steps, self._rest)
+                sifted = await self._unpacking.go_over(steps, self.rest.take)
                 gets_horizon = sifted.has_tombstones and horizon_of(header) is None
                 self._note_horizon(header, sifted)
                 if sifted.kept == header.count and not gets_horizon:
