@@ -19,10 +19,11 @@ from tests.metrics.test_text import parsed
 RECORDS, READ = 500, 200
 
 
-def scrape(port: int, token: str | None = None, host: str = "127.0.0.1") -> tuple[int, str]:
-    connection = http.client.HTTPConnection(host, port, timeout=30)
+def scrape(port: int, token: str | None = None, accept: str = "*/*") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"} if token else {})
+        given = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", "/metrics", headers={"Accept": accept, **given})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
 from headrace.client import Cluster, Producer, Reader
-from tests.broker_process import wait_until
+from tests.broker.test_metrics import scrape
+from tests.broker_process import free_port, wait_until
 from tests.conftest import StartBroker
 from tests.tiered import BROKER, TieredTopic
 
@@ -63,7 +65,8 @@ def test_spans_are_linked_as_they_were_caused(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     lake = tmp_path / "lake"
     lake.mkdir()
-    broker = start_broker(lake=lake, tracing_endpoint=collector.address, tracing_one_in=1, **BROKER)
+    port = free_port()
+    broker = start_broker(lake=lake, tracing_endpoint=collector.address, tracing_one_in=1, http_port=port, **BROKER)
     topic = TieredTopic(broker, lake, "orders")
     topic.fill(100)
     with Cluster(broker.address) as cluster:
@@ -80,6 +83,10 @@ def test_spans_are_linked_as_they_were_caused(
         "messaging.batch.message_count": 50,
     }
     assert attributes(produces[append.parent_span_id])["messaging.system"] == "kafka"
+    _, text = scrape(port, accept="application/openmetrics-text")
+    seen = {one.exemplar.labels["trace_id"] for family in openmetrics(text) for one in family.samples if one.exemplar}
+    assert seen
+    wait_until(lambda: seen <= {span.trace_id.hex() for span in collector.spans}, "exemplars of no trace")
 
 
 def test_few_are_traced_if_few_are_asked_for(

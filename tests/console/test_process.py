@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import httpx
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
@@ -44,6 +45,10 @@ def test_it_relays_metrics_and_health_of_every_node(start_broker: StartBroker) -
         assert page.text.count("# TYPE headrace_build_info ") == 1
         nodes = {line.split('node="')[1].split('"')[0] for line in page.text.splitlines() if "build_info{" in line}
         assert len(nodes) == 2
+        page = console.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+        assert page.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        families = {family.name: family for family in text_string_to_metric_families(page.text)}
+        assert {sample.labels["node"] for sample in families["process_cpu_seconds"].samples} == nodes
         assert console.get(f"{API}/overview").json()["nodes_here"] == 2
     (pid,) = console_pids(broker)
     assert broker.stop() == 0

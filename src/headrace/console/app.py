@@ -37,6 +37,7 @@ from headrace.console.relay import health_page, metrics_page
 from headrace.console.settings import ConsoleSettings
 from headrace.console.state import ConsoleState
 from headrace.console.visitors import LoginForm, Visitor
+from headrace.metrics.formats import negotiated
 
 log = logging.getLogger(__name__)
 audit_log = logging.getLogger("headrace.audit")
@@ -100,7 +101,8 @@ class Application:
                 return _json({"error": "send the header Authorization: Bearer <token>"}, HTTPStatus.UNAUTHORIZED)
         if not self.settings.node_sockets:
             return _json({"error": "this console has no nodes of its own"}, HTTPStatus.NOT_FOUND)
-        page = await metrics_page(self.settings.node_sockets)
+        form = negotiated(", ".join(request.headers.getlist("accept")))
+        page = await metrics_page(self.settings.node_sockets, form)
         return Response(page.body, page.status, media_type=page.content_type)
 
     async def _health(self, request: Request) -> Response:

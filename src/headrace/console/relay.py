@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.metrics.text import CONTENT_TYPE
+from headrace.metrics.formats import TextFormat
+from headrace.metrics.text import END_OF_OPENMETRICS
 
 DEADLINE_S = 3.0
 _ANSWER_MAX_BYTES = 64 << 20
@@ -33,13 +34,14 @@ class Page(NamedTuple):
     content_type: str
 
 
-async def ask_node(socket_path: str, path: str, deadline_s: float = DEADLINE_S) -> NodeAnswer:
+async def ask_node(socket_path: str, path: str, accept: str = "*/*", deadline_s: float = DEADLINE_S) -> NodeAnswer:
     """One GET on a node's socket."""
+    request = f"GET {path} HTTP/1.1\r\nHost: node\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
     try:
         async with asyncio.timeout(deadline_s):
             reader, writer = await asyncio.open_unix_connection(socket_path)
             try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n".encode())
+                writer.write(request.encode())
                 await writer.drain()
                 answer = await reader.read(-1)
             finally:
@@ -53,28 +55,31 @@ async def ask_node(socket_path: str, path: str, deadline_s: float = DEADLINE_S) 
     return NodeAnswer(int(words[1]), body)
 
 
-async def ask_all(sockets: Iterable[str], path: str) -> list[NodeAnswer]:
-    return list(await asyncio.gather(*(ask_node(one, path) for one in sockets)))
+async def ask_all(sockets: Iterable[str], path: str, accept: str = "*/*") -> list[NodeAnswer]:
+    return list(await asyncio.gather(*(ask_node(one, path, accept) for one in sockets)))
 
 
-async def metrics_page(sockets: tuple[str, ...]) -> Page:
+async def metrics_page(sockets: tuple[str, ...], form: TextFormat) -> Page:
     """The samples of all nodes that answer; 503 if none does."""
-    answers = await ask_all(sockets, "/metrics")
+    answers = await ask_all(sockets, "/metrics", form.value)
     pages = [answer.body for answer in answers if answer.status == HTTPStatus.OK]
     if not pages:
         return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "no node answers"})
-    body = pages[0] if len(pages) == 1 else await asyncio.to_thread(merged, pages)
-    return Page(HTTPStatus.OK, body, CONTENT_TYPE)
+    body = pages[0] if len(pages) == 1 else await asyncio.to_thread(merged, pages, form)
+    return Page(HTTPStatus.OK, body, form.value)
 
 
-def merged(pages: list[bytes]) -> bytes:
+def merged(pages: list[bytes], form: TextFormat) -> bytes:
     """Merges the pages of several nodes: Prometheus wants all samples of a metric together, described once."""
+    end = END_OF_OPENMETRICS.encode().rstrip()
     order: dict[bytes, None] = {}
     told: dict[bytes, list[bytes]] = {}
     samples: dict[bytes, list[bytes]] = {}
     for page in pages:
         metric = b""
         for line in page.splitlines():
+            if line == end:
+                break
             if line.startswith(b"# "):
                 metric = line.split(b" ", 3)[2]
                 order[metric] = None
@@ -83,6 +88,8 @@ def merged(pages: list[bytes]) -> bytes:
             elif line:
                 samples.setdefault(metric, []).append(line)
     rows = [line for metric in order for line in (*told[metric], *samples.get(metric, ()))]
+    if form is TextFormat.OPENMETRICS:
+        rows.append(end)
     return b"\n".join([*rows, b""])
 
 

@@ -31,8 +31,19 @@ Every sample also has the label `node`. Names are stable: a test freezes them.
 `deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
 `python -m interop prometheus` has Prometheus scrape a node and promtool check metrics, rules and the dashboard's
 queries. `python -m interop exporters` compares lag with kafka_exporter and KMinion: it is equal for the format `log`;
-for `stream` they subtract offsets, which are times there. Burrow reads groups from `__consumer_offsets`, which does not
-exist here, so it shows no lag. The exposition is Prometheus text 0.0.4, without exemplars.
+for `stream` they subtract offsets, which are times there.
+
+**Burrow shows no lag.** It reads groups from `__consumer_offsets`, a topic that does not exist here
+([decision 17](decisions/017-what-a-cluster-shows.md)), so it sees where topics end, and no groups. Use
+`headrace_group_lag_records` and `headrace_group_lag_seconds`, or kafka_exporter, or KMinion with `scrapeMode:
+adminApi`, which ask the broker.
+
+## OpenMetrics
+
+Scrapers that ask for `application/openmetrics-text` (version 1.0.0), as Prometheus does, get it; anybody else gets
+Prometheus text 0.0.4. Both have the same samples; in OpenMetrics a counter's family is named without `_total`, there
+are no `_created` samples, and with tracing on, the buckets of `headrace_request_seconds` have exemplars: the `trace_id`
+of the latest traced request. Prometheus stores those with `--enable-feature=exemplar-storage`.
 
 ## Tracing
 

@@ -13,7 +13,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from headrace.broker.http.server import HttpAnswer, HttpRequest, answer_json
-from headrace.metrics.text import CONTENT_TYPE, render
+from headrace.metrics.formats import negotiated
+from headrace.metrics.text import render
 
 if TYPE_CHECKING:
     from headrace.broker.metrics.collect import Collector
@@ -38,12 +39,13 @@ class MetricsPage:
             return answer_json(HTTPStatus.FORBIDDEN, {"error": "this host name is not this machine's: use 127.0.0.1"})
         if self.collector is None:
             return answer_json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the node is starting"})
+        form = negotiated(request.headers.get("accept", ""))
         lines: list[str] = []
-        for line in render(self.collector.samples(), node=self.node):
+        for line in render(self.collector.samples(), form, node=self.node):
             lines.append(line)
             if len(lines) % _LINES_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        return HttpAnswer(HTTPStatus.OK, "".join(lines).encode(), CONTENT_TYPE)
+        return HttpAnswer(HTTPStatus.OK, "".join(lines).encode(), form.value)
 
     def _refusal(self, request: HttpRequest) -> HttpAnswer | None:
         if not self._token:

@@ -8,20 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from headrace.metrics.histogram import Histogram
+from headrace.metrics.histogram import Exemplar, Histogram
 from headrace.metrics.text import Sample
-from headrace.wire.apis import METADATA, SPOKEN
+from headrace.wire.apis import SPOKEN
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata import MetadataResponse
 from headrace.wire.schema import Message
 
 _ERROR_CODE: Final = "error_code"
 _UNKNOWN: Final = "UNKNOWN"
 _NAMES: Final = {int(code): code.name for code in ErrorCode}
 
-Note = Callable[[int], None]
-Walk = Callable[[Any, Note], None]
+Errors = Counter[tuple[int, int]]
+"""How often an API answered with an error code."""
+Walk = Callable[[Any, int, Errors], None]
+"""Counts the error codes of a part of an answer to the API of that key."""
 
 
 class RequestMetrics:
@@ -29,24 +33,31 @@ class RequestMetrics:
 
     def __init__(self) -> None:
         self._seconds: dict[int, Histogram] = {}
-        self._errors: Counter[tuple[int, int]] = Counter()
+        self._observe: dict[int, Callable[[float], None]] = {}
+        """Of the histograms in `_seconds`: every request calls one."""
+        self._errors: Errors = Counter()
 
     def took(self, api_key: int, seconds: float) -> None:
         """A request was answered."""
-        found = self._seconds.get(api_key)
-        if found is None:
-            if api_key not in SPOKEN:
-                return
-            found = self._seconds[api_key] = Histogram()
-        found.observe(seconds)
+        try:
+            self._observe[api_key](seconds)
+        except KeyError:
+            if api_key in SPOKEN:
+                self._histogram(api_key).observe(seconds)
+
+    def traced(self, api_key: int, exemplar: Exemplar) -> None:
+        """A request was recorded as a trace."""
+        self._histogram(api_key).exemplify(exemplar)
+
+    def _histogram(self, api_key: int) -> Histogram:
+        if api_key not in self._seconds:
+            self._seconds[api_key] = Histogram()
+            self._observe[api_key] = self._seconds[api_key].observe
+        return self._seconds[api_key]
 
     def answered(self, api_key: int, response: Any) -> None:
         """Counts the errors in an answer."""
-        for walk in _walks(response.__class__, api_key == METADATA):
-            walk(response, lambda code: self._count(api_key, code))
-
-    def _count(self, api_key: int, code: int) -> None:
-        self._errors[api_key, code] += 1
+        _walk_of(response.__class__)(response, api_key, self._errors)
 
     def samples(self) -> Iterator[Sample]:
         apis = sorted(self._seconds.items())
@@ -60,39 +71,64 @@ class RequestMetrics:
 
 def error_names(api_key: int, response: Any) -> list[str]:
     """The errors in an answer, each once."""
-    codes: set[int] = set()
-    for walk in _walks(response.__class__, api_key == METADATA):
-        walk(response, codes.add)
-    return [_NAMES.get(code, _UNKNOWN) for code in sorted(codes)]
+    errors: Errors = Counter()
+    _walk_of(response.__class__)(response, api_key, errors)
+    return [_NAMES.get(code, _UNKNOWN) for _, code in sorted(errors)]
 
 
 @cache
-def _walks(kind: Any, shallow: bool) -> tuple[Walk, ...]:
+def _walk_of(kind: type) -> Walk:
     """What visits the error codes of an answer. Of a Metadata only its topics' are: it may have 100,000 partitions."""
-    return tuple(_walks_into(kind, 1 if shallow else 9))
+    return _in_turn(_walks_into(kind, 1 if kind is MetadataResponse else 9))
 
 
-def _walks_into(kind: type, depth: int) -> Iterator[Walk]:
+def _walks_into(kind: type, depth: int) -> list[Walk]:
+    walks: list[Walk] = []
     for name, hint in get_type_hints(kind).items():
         if name == _ERROR_CODE:
-            yield _check
+            walks.append(_check)
         elif get_origin(hint) is list or any(get_origin(one) is list for one in get_args(hint)):
             element = get_args(hint if get_origin(hint) is list else get_args(hint)[0])[0]
             if depth and isinstance(element, type) and issubclass(element, Message):
-                inner = tuple(_walks_into(element, depth - 1))
+                inner = _walks_into(element, depth - 1)
                 if inner:
-                    yield _each(name, inner)
+                    walks.append(_check_each(name) if inner == [_check] else _each(name, _in_turn(inner)))
+    return walks
 
 
-def _check(message: Any, note: Note) -> None:
+def _in_turn(walks: list[Walk]) -> Walk:
+    if len(walks) == 1:
+        return walks[0]
+
+    def walk(message: Any, api_key: int, errors: Errors) -> None:
+        for one in walks:
+            one(message, api_key, errors)
+
+    return walk
+
+
+def _check(message: Any, api_key: int, errors: Errors) -> None:
     if message.error_code:
-        note(message.error_code)
+        errors[api_key, message.error_code] += 1
 
 
-def _each(name: str, inner: tuple[Walk, ...]) -> Walk:
-    def walk(message: Any, note: Note) -> None:
-        for element in getattr(message, name) or ():
-            for one in inner:
-                one(element, note)
+def _check_each(name: str) -> Walk:
+    """For elements with an error code and nothing else to visit, as a Produce has: a call less for each."""
+    elements = attrgetter(name)
+
+    def walk(message: Any, api_key: int, errors: Errors) -> None:
+        for element in elements(message) or ():
+            if element.error_code:
+                errors[api_key, element.error_code] += 1
+
+    return walk
+
+
+def _each(name: str, inner: Walk) -> Walk:
+    elements = attrgetter(name)
+
+    def walk(message: Any, api_key: int, errors: Errors) -> None:
+        for element in elements(message) or ():
+            inner(element, api_key, errors)
 
     return walk

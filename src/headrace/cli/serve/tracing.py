@@ -8,11 +8,13 @@ fetch is the root of its trace.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from headrace import __version__
 from headrace.broker.metrics.requests import error_names
+from headrace.metrics.histogram import Exemplar
 from headrace.store.embedded.data_directory import CannotStart
 from headrace.store.partition.appending import Appender
 from headrace.wire.apis import FETCH, PRODUCE
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.broker.network.server import Server
     from headrace.broker.network.slot import RequestSlot
     from headrace.cli.settings.table import Settings
+    from headrace.clock import Clock
     from headrace.store.store import Store
 
 _NAMES = {PRODUCE: "produce", FETCH: "fetch"}
@@ -47,7 +50,7 @@ def trace_node(settings: Settings, store: Store, server: Server) -> Callable[[],
     )
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(settings.tracing_endpoint, timeout=_EXPORT_WAIT_S)))
     tracer = provider.get_tracer("headrace", __version__)
-    _trace_requests(tracer, server)
+    _trace_requests(tracer, server, store.clock)
     _trace_cold_reads(tracer, store)
     undo = _trace_appends(tracer)
 
@@ -62,8 +65,8 @@ async def _nothing() -> None:
     """Nothing to send."""
 
 
-def _trace_requests(tracer: Tracer, server: Server) -> None:
-    from opentelemetry.trace import SpanKind, Status, StatusCode, get_current_span
+def _trace_requests(tracer: Tracer, server: Server, clock: Clock) -> None:
+    from opentelemetry.trace import SpanKind, Status, StatusCode, format_trace_id, get_current_span
 
     answer, answered = server.dispatch.answer, server.requests.answered
 
@@ -80,6 +83,9 @@ def _trace_requests(tracer: Tracer, server: Server) -> None:
             span.set_attribute("headrace.request_bytes", slot.size_bytes)
             pieces = await answer(slot, connection)
             span.set_attribute("headrace.response_bytes", sum(map(len, pieces or ())))
+            trace_id = format_trace_id(span.get_span_context().trace_id)
+            took_s = time.perf_counter() - slot.began_s
+            server.requests.traced(header.api_key, Exemplar(trace_id, took_s, clock.wall_ms() / 1000))
             return pieces
 
     def noted(api_key: int, response: Any) -> None:
