@@ -20,10 +20,11 @@ _WAIT_S = 90.0
 
 
 @contextmanager
-def lagging_broker(folder: Path) -> Iterator[tuple[BrokerProcess, str]]:
+def lagging_broker(folder: Path, **options: object) -> Iterator[tuple[BrokerProcess, str]]:
     """The broker, once its own metrics know the lag, and where they are."""
     port = free_port()
-    broker = BrokerProcess(folder / "data", http_port=port, metrics_interval_ms=500, metrics_partitions=True)
+    shown = {"http_port": port, "metrics_interval_ms": 500, "metrics_partitions": True}
+    broker = BrokerProcess(folder / "data", **shown, **options)
     page = f"http://127.0.0.1:{port}/metrics"
     try:
         broker.start()

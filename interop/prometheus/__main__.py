@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.broker_process import free_port
@@ -32,7 +33,8 @@ def main() -> None:
     checks = Checks(found[1] if found else "?")
     with tempfile.TemporaryDirectory(prefix="headrace-prometheus-") as name:
         folder = Path(name)
-        with lagging_broker(folder) as (_, page):
+        collector = f"http://127.0.0.1:{free_port()}/v1/traces"  # nobody: what counts is which requests are traced
+        with lagging_broker(folder, tracing_endpoint=collector, tracing_one_in=1) as (_, page):
             rules = str(DEPLOY / "prometheus" / "alerts.yml")
             checks.check("promtool: metrics", lambda: _promtool("check", "metrics", text=get(page)))
             checks.check("promtool: rules", lambda: _promtool("check", "rules", rules))
@@ -79,7 +81,7 @@ def _scrape(folder: Path, page: str) -> None:
         )
     )
     options = (f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{own}")
-    with running("prometheus", f"--config.file={config}", *options) as said:
+    with running("prometheus", f"--config.file={config}", "--enable-feature=exemplar-storage", *options) as said:
 
         def asked(query: str) -> list[str]:
             answer = json.loads(get(f"http://127.0.0.1:{own}/api/v1/query?query={query}"))
@@ -88,6 +90,20 @@ def _scrape(folder: Path, page: str) -> None:
         wait_for(lambda: asked('up{job="headrace"}') == ["1"], said)
         expect("lag in Prometheus", asked(f'headrace_group_lag_records{{topic="{TOPIC}"}}'), [str(LAG)])
         expect("records in Prometheus", asked(f'headrace_topic_records_in_total{{topic="{TOPIC}"}}'), [str(RECORDS)])
+        expect("families in OpenMetrics", _families(own) & {"headrace_requests"}, {"headrace_requests"})
+        wait_for(lambda: len(_trace_ids(own)) > 0, said)
+
+
+def _families(own: int) -> set[str]:
+    """Names of metrics as they were described to Prometheus: without `_total` in OpenMetrics alone."""
+    answer = json.loads(get(f"http://127.0.0.1:{own}/api/v1/targets/metadata"))
+    return {row["metric"] for row in answer["data"]}
+
+
+def _trace_ids(own: int) -> set[str]:
+    asked = f"query=headrace_request_seconds_bucket&start={time.time() - 600:.0f}&end={time.time() + 60:.0f}"
+    answer = json.loads(get(f"http://127.0.0.1:{own}/api/v1/query_exemplars?{asked}"))
+    return {exemplar["labels"]["trace_id"] for series in answer["data"] for exemplar in series["exemplars"]}
 
 
 if __name__ == "__main__":
