@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
 from headrace.client import Cluster, Producer, Reader
 from tests.broker.test_metrics import scrape
 from tests.broker_process import free_port, wait_until
 from tests.conftest import StartBroker
+from tests.metrics.test_openmetrics import openmetrics
 from tests.tiered import BROKER, TieredTopic
 
 

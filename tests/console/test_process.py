@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import httpx
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
 from tests.console.conftest import console_of
+from tests.metrics.test_openmetrics import openmetrics
 
 API = "/api/v1"
 
@@ -47,7 +47,7 @@ def test_it_relays_metrics_and_health_of_every_node(start_broker: StartBroker) -
         assert len(nodes) == 2
         page = console.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
         assert page.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        families = {family.name: family for family in text_string_to_metric_families(page.text)}
+        families = {family.name: family for family in openmetrics(page.text)}
         assert {sample.labels["node"] for sample in families["process_cpu_seconds"].samples} == nodes
         assert console.get(f"{API}/overview").json()["nodes_here"] == 2
     (pid,) = console_pids(broker)
