@@ -10,6 +10,7 @@ import msgspec
 from headrace.broker.access import Access
 from headrace.broker.broker import Broker
 from headrace.broker.network.connection import Connection
+from headrace.broker.network.frame_buffers import FrameBuffers
 from headrace.broker.network.server import Server
 from headrace.broker.network.slot import RequestSlot
 from headrace.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
@@ -45,6 +46,10 @@ class Client:
         return self._connection.access
 
     @property
+    def frame_buffers(self) -> FrameBuffers:
+        return self._server.frame_buffers
+
+    @property
     def is_muted(self) -> bool:
         return "quota" in self._connection._pauses
 
@@ -52,7 +57,9 @@ class Client:
         """The response, through the codecs both ways."""
         key = request.api.key
         version = SPOKEN[key].newest if version is None else version
-        frame = bytearray(request_frame(request, version, 7, self._client_id)[4:])
+        sent = request_frame(request, version, 7, self._client_id)[4:]
+        frame = self.frame_buffers.take(len(sent)) or bytearray(len(sent))
+        frame[:] = sent
         slot = RequestSlot(read_request_header(frame), frame)
         self.went_straight = self._server.dispatch.go_straight(slot, self._connection)
         if self.went_straight:

@@ -47,6 +47,14 @@ async def test_every_version_and_several_topics_go_straight(root: Client) -> Non
         assert root.went_straight
 
 
+async def test_the_buffer_of_a_large_request_is_used_again(root: Client) -> None:
+    await offsets(root, request("orders", batch=batch_of(b"large" * 20_000)), 9)
+    assert root.went_straight
+    buffer = root.frame_buffers.take(100_000)
+    assert buffer is not None
+    assert b"large" in bytes(buffer)
+
+
 async def test_what_has_to_be_unpacked_or_looked_up_takes_the_other_road(root: Client) -> None:
     await root.access.create_topic("packed", 1, {"compression.type": "gzip"})
     await root.access.create_topic("stream", 1, {"headrace.format": "stream"})

@@ -51,8 +51,9 @@ class Requests:
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
         self._slots: deque[RequestSlot] = deque()
+        self._answered: list[RequestSlot] = []
+        """Those without a task that were answered in this turn."""
         self._pauses: set[str] = set()
-        self._is_due = False
 
     def _advance(self) -> None:
         """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
@@ -127,15 +128,20 @@ class Requests:
         return self._server.loop.time()
 
     def answered(self, slot: RequestSlot, pieces: Pieces | None) -> None:
-        """The answer to a request without a task; answers of one turn leave together at its end."""
+        """The answer to a request without a task.
+
+        Answers of one turn leave together at its end. Only then is nobody left who looks at the request's records, so
+        that its buffer can be used again.
+        """
         slot.pieces = pieces
-        self._end(slot)
-        if not self._is_due:
-            self._is_due = True
+        if not self._answered:
             self._server.end_of_turn.add(self._go_on)
+        self._answered.append(slot)
 
     def _go_on(self) -> None:
-        self._is_due = False
+        answered, self._answered = self._answered, []
+        for slot in answered:
+            self._end(slot)
         self._flush()
         self._advance()
 
@@ -152,6 +158,7 @@ class Requests:
 
     def _end(self, slot: RequestSlot) -> None:
         slot.done = True
+        slot.request = None
         if slot.is_unsubmitted:
             self.submitted(slot)
         server = self._server

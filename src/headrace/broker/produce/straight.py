@@ -212,6 +212,7 @@ class _Produce:
             self.call.connection.close(str(reason))
         except Exception:
             self.call.connection.failed(self.call.slot)
+        self._parts = []  # they know it, and it would know them until the garbage is collected
         self.call.connection.answered(self.call.slot, pieces)
 
     # -- the answer ---------------------------------------------------------------------------------------------
