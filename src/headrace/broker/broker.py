@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.broker.background import Background
 from headrace.broker.configs.broker import BrokerConfigs
-from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.fetching.sessions import FetchSessions
 from headrace.broker.groups.coordinator import Coordinator
 from headrace.broker.metrics.rounds import Rounds
 from headrace.broker.network.watchdog import Watchdog

@@ -7,8 +7,8 @@ that every client can read, anything else a closed connection and a log line.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import cache
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from headrace.broker.rights.asking import NotAuthorized
 from headrace.broker.rights.error_responses import error_response
 from headrace.broker.rights.table import cluster_right
 from headrace.wire import codec
-from headrace.wire.apis import API_VERSIONS, APIS, OTHER_NAMES, PRODUCE, SPOKEN, request_class, snake
+from headrace.wire.apis import API_VERSIONS, APIS, FETCH, OTHER_NAMES, PRODUCE, SPOKEN, request_class, snake
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
@@ -46,7 +46,7 @@ LISTED_ONLY = [
 ]
 """What no client comes to ask: brokers of Apache Kafka send 83 to 87 each other, 93 follows a refused heartbeat, and
 94 is about controllers. They are listed because tools tell a broker's version by its list (franz-go's kversion)."""
-_STRAIGHT = {PRODUCE: "produce"}
+_STRAIGHT = {PRODUCE: "produce", FETCH: "fetching"}
 """Which APIs have a straight road, and the room that it is in."""
 _LONGEST_CLIENT_ID = 100
 _LONGEST_PAUSE_MS = (1 << 31) - 1
@@ -57,6 +57,7 @@ class CloseConnection(Exception):
 
 
 Handler = Callable[[Call, Any], Awaitable[Payload | None]]
+Work = Callable[[], Coroutine[Any, Any, Payload | None]]
 Begin = Callable[[Call, Any, "Dispatch"], bool]
 """Starts a request on the straight road, or leaves it alone."""
 
@@ -154,12 +155,18 @@ class Dispatch:
         if not connection.access.is_served:
             raise CloseConnection("its organisation was deleted")
         call = Call(connection.access, version, header.client_id or "", connection, slot)
+        return await self.answer_with(call, partial(_respond, call, request, key))
+
+    async def answer_with(self, call: Call, work: Work, held_ns: int = 0) -> Pieces | None:
+        """The answer that some work comes to; it may have been begun on the straight road, and held the event loop."""
         if not self._broker.quotas.is_any:
-            return self.packed(call, await _respond(call, request, key))
-        call.is_strict = version >= STRICT_SINCE.get(key, version + 1)
-        work = Timed(_respond(call, request, key)) if is_timed(call) else None
-        response = await (work or _respond(call, request, key))
-        return self.within_quotas(call, response, work.held_ns if work else 0)
+            return self.packed(call, await work())
+        call.is_strict = call.version >= STRICT_SINCE.get(call.slot.header.api_key, call.version + 1)
+        if not is_timed(call):
+            return self.within_quotas(call, await work(), held_ns)
+        timed = Timed(work())
+        response = await timed
+        return self.within_quotas(call, response, held_ns + timed.held_ns)
 
     def packed(self, call: Call, response: Payload | None) -> Pieces | None:
         """A response as buffers, its errors counted."""

@@ -234,6 +234,11 @@ class Connection(Requests, asyncio.BufferedProtocol):
         was_held_up, self._was_held_up = self._was_held_up, bool(self._pauses)
         return self._frame is not None and not was_held_up and arrived < least_bytes
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether nobody gets another answer."""
+        return self._closing
+
     # -- pausing and closing ------------------------------------------------------------------------------------
 
     def pause(self, reason: str) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
     from headrace.broker.network.frame_buffers import Frame
     from headrace.broker.network.server import Server
+    from headrace.store.end_of_turn import EndOfTurn
     from headrace.wire.codec import Pieces
     from headrace.wire.frame import RequestHeader
 
@@ -106,7 +107,7 @@ class Requests:
     async def _answer(self, slot: RequestSlot, work: Coroutine[Any, Any, Pieces | None]) -> None:
         slot.started = True
         try:
-            if self._transport is None and slot.header.api_key == FETCH:
+            if slot.header.api_key == FETCH and self._connection.is_closing:
                 work.close()
                 return
             slot.pieces = await work
@@ -127,6 +128,15 @@ class Requests:
         """The event loop's clock."""
         return self._server.loop.time()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._server.loop
+
+    @property
+    def end_of_turn(self) -> EndOfTurn:
+        """What is due when this turn of the event loop is over."""
+        return self._server.end_of_turn
+
     def answered(self, slot: RequestSlot, pieces: Pieces | None) -> None:
         """The answer to a request without a task.
 
@@ -137,6 +147,13 @@ class Requests:
         if not self._answered:
             self._server.end_of_turn.add(self._go_on)
         self._answered.append(slot)
+
+    def answer_now(self, slot: RequestSlot, pieces: Pieces | None) -> None:
+        """The same for what is answered at the end of a turn."""
+        slot.pieces = pieces
+        self._end(slot)
+        self._flush()
+        self._advance()
 
     def _go_on(self) -> None:
         answered, self._answered = self._answered, []

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.security.caller import Caller, Principal
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.fetch import FetchRequest, PartitionData
+from headrace.wire.messages.fetch import FetchRequest
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -41,17 +41,11 @@ class Wanted(msgspec.Struct):
     told_high_watermark: int = -1
     told_log_start: int = -1
 
-    def is_news(self, data: PartitionData) -> bool:
-        """Whether an incremental answer has to show this partition; notes what it shows."""
-        news = (
-            bool(data.records)
-            or data.error_code != ErrorCode.NONE
-            or data.high_watermark != self.told_high_watermark
-            or data.log_start_offset != self.told_log_start
-        )
-        self.told_high_watermark = -1 if data.error_code else data.high_watermark
-        self.told_log_start = data.log_start_offset
-        return news
+    def tell(self, high_watermark: int, log_start: int) -> bool:
+        """Notes what the client is told, -1 with an error; whether it is news."""
+        is_news = high_watermark != self.told_high_watermark or log_start != self.told_log_start
+        self.told_high_watermark, self.told_log_start = high_watermark, log_start
+        return is_news
 
 
 class Session:

@@ -1,0 +1,169 @@
+"""A Fetch on its way: what it wants, what memory has of it, and whether that is enough.
+
+Both roads make their passes with this. One in memory answers completely or not at all: whatever needs the store, and
+every error, is left to the road that may wait (`handlers/fetch.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.fetching.isolation import aborted_among
+from headrace.broker.fetching.sessions import NO_SESSION, Session, Wanted, wanted_by
+from headrace.security.acls import Operation, ResourceType
+from headrace.store.partition import origin
+from headrace.store.partition.base import Partition
+from headrace.store.partition.entries import Batches, before
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+if TYPE_CHECKING:
+    from headrace.broker.call import Call
+
+IDS_SINCE = 13
+READ_COMMITTED = 1
+NOTHING = Batches([], 0)
+
+
+class Found(NamedTuple):
+    """What a pass found for one of the wanted: batches, or why there are none."""
+
+    wanted: Wanted
+    partition: Partition | None
+    taken: Batches
+    error: ErrorCode = ErrorCode.NONE
+    is_cold: bool = False
+    """Whether they are from the lake, which has no records of aborted transactions."""
+
+
+class Fetch:
+    """One request: its limits, and its partitions as they were found."""
+
+    __slots__ = ("_incremental", "_min_bytes", "_session", "by_id", "call", "committed", "deadline", "max_bytes",
+                 "partitions", "wanted")  # fmt: skip
+
+    def __init__(self, call: Call, request: FetchRequest, session: Session | None, now_s: float) -> None:
+        self.call = call
+        self._session = session
+        self._incremental = session is not None and request.session_epoch > 0
+        self.by_id = call.version >= IDS_SINCE
+        self._min_bytes = request.min_bytes
+        self.wanted = list(session.wanted.values() if session else wanted_by(request))
+        self.max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
+        self.committed = request.isolation_level == READ_COMMITTED
+        self.deadline = now_s + max(request.max_wait_ms, 0) / 1000
+        self.partitions: dict[int, Partition] = {}
+        """Those that were found, by their place among the wanted."""
+
+    @property
+    def room_bytes(self) -> int:
+        """How much an answer may hold now: others take of it too."""
+        return min(self.max_bytes, self.call.connection.answer_room.left_bytes)
+
+    # -- a pass in memory ---------------------------------------------------------------------------------------
+
+    def pass_in_memory(self) -> list[Found] | None:
+        """What every partition has for the reader; None if for one of them the store has to be asked."""
+        found: list[Found] = []
+        most = left = self.room_bytes
+        for place, wanted in enumerate(self.wanted):
+            partition = self._in_memory(place, wanted)
+            if partition is None:
+                return None
+            taken = self.read_cached(partition, wanted, left, first=left == most)
+            if taken is None:
+                return None
+            left -= taken.size_bytes
+            found.append(Found(wanted, partition, taken))
+        self.call.broker.cache_hits += len(found)
+        return found
+
+    def _in_memory(self, place: int, wanted: Wanted) -> Partition | None:
+        """A partition that this node leads and is sure of, and that has the offset."""
+        call = self.call
+        partition = self.partitions.get(place)
+        if partition is None:
+            topic = call.topic_in_memory(Operation.READ, wanted.topic, wanted.topic_id, by_id=self.by_id)
+            partition = call.led_in_memory(topic, wanted.partition) if topic is not None else None
+            if partition is None:
+                return None
+            self.partitions[place] = partition
+        elif (
+            partition.is_gone
+            or not origin.leads(partition)
+            or not call.may(Operation.READ, ResourceType.TOPIC, partition.topic.name)  # it may be less by now
+        ):
+            return None
+        offset, epoch = wanted.fetch_offset, wanted.leader_epoch
+        is_within = partition.log_start <= offset <= partition.end and (epoch < 0 or epoch == partition.leader_epoch)
+        return partition if is_within and partition.is_confirmed and not partition.is_cold(offset) else None
+
+    def read_cached(self, partition: Partition, wanted: Wanted, left: int, *, first: bool) -> Batches | None:
+        """What a reader may have of what is in memory; None if Redis has to be read."""
+        offset, stop = wanted.fetch_offset, self.stop(partition)
+        if offset >= stop:
+            return NOTHING
+        taken = partition.read_cached(offset, min(left, wanted.max_bytes), first)
+        return before(taken, stop) if taken is not None and stop < partition.end else taken
+
+    def stop(self, partition: Partition) -> int:
+        """Where a reader stops: at the high watermark, one of what is committed at the last stable offset."""
+        return partition.stable_end if self.committed else partition.high_watermark
+
+    # -- the answer ---------------------------------------------------------------------------------------------
+
+    def is_enough(self, found: list[Found]) -> bool:
+        """Whether it can be answered before its time is over."""
+        return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
+
+    def missing_bytes(self, found: list[Found]) -> int:
+        return self._min_bytes - sum(one.taken.size_bytes for one in found)
+
+    def response(self, found: list[Found]) -> FetchResponse:
+        """In a session, a partition without news is left out."""
+        session = self._session
+        response = FetchResponse(session_id=session.id if session else NO_SESSION)
+        topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        for one in found:
+            wanted = one.wanted
+            data = self._data(one)
+            if data is None:
+                continue
+            if session is not None and one.taken.size_bytes:
+                session.served(wanted)
+            key = (wanted.topic, wanted.topic_id)
+            if key not in topics:
+                topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
+                response.responses.append(topics[key])
+            topics[key].partitions.append(data)
+        return response
+
+    def _data(self, one: Found) -> PartitionData | None:
+        """What is said of a partition; None if a session's client knows all of it."""
+        wanted, partition, taken, error, is_cold = one
+        if partition is None:
+            wanted.tell(-1, -1)
+            return PartitionData(
+                partition_index=wanted.partition,
+                error_code=error,
+                high_watermark=-1,
+                log_start_offset=-1,
+                records=b"",
+                aborted_transactions=None,
+            )
+        high_watermark, log_start = partition.high_watermark, partition.log_start
+        is_news = wanted.tell(high_watermark, log_start)
+        if self._incremental and not is_news and not taken.chunks:
+            return None
+        partition.bytes_out += taken.size_bytes
+        aborted = None
+        if self.committed:
+            aborted = [] if is_cold else aborted_among(partition, wanted.fetch_offset, taken)
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.stable_end,
+            log_start_offset=log_start,
+            aborted_transactions=aborted,
+            records=taken.chunks,
+        )

@@ -1,0 +1,119 @@
+"""The straight road of a Fetch: passes over what is in memory, and waiting in between, without a task.
+
+A consumer at the tail is served like this all the time. As soon as a pass needs the store, or finds something to
+complain of, the request goes on in a task, where it is (`handlers/fetch.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.broker.fetching.fetch import Fetch, Found
+from headrace.broker.fetching.waiting import Seen, Waiting
+from headrace.broker.handlers import fetch as other_road
+from headrace.broker.quotas.throttling import is_timed
+from headrace.security.quotas import CONSUMER
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.fetch import FetchRequest
+
+if TYPE_CHECKING:
+    from headrace.broker.call import Call
+    from headrace.broker.dispatch import Dispatch
+    from headrace.broker.network.slot import RequestSlot
+    from headrace.wire.codec import Pieces
+
+_PARTS_MAX = 200
+"""More take the other road, which lets others have their turn."""
+
+
+def begin(call: Call, request: FetchRequest, dispatch: Dispatch) -> bool:
+    """Answers, or waits for records; False, and nothing was done, if the request has to be refused."""
+    if call.connection.is_closing or call.must_pause(CONSUMER):
+        return False
+    try:
+        session = other_road.open_session(call, request)
+    except KafkaError:
+        return False
+    now_s = call.connection.now_s()
+    _StraightFetch(Fetch(call, request, session, now_s), dispatch).begin()
+    return True
+
+
+class _StraightFetch:
+    """One request on its way."""
+
+    __slots__ = ("_call", "_dispatch", "_fetch", "_held_ns", "_is_over", "_is_timed", "_waiting")
+
+    def __init__(self, fetch: Fetch, dispatch: Dispatch) -> None:
+        self._call = call = fetch.call
+        self._dispatch = dispatch
+        self._fetch = fetch
+        self._is_timed = call.broker.quotas.is_any and is_timed(call)
+        self._held_ns = 0
+        """How long it held the event loop, where that is charged."""
+        self._waiting: Waiting | None = None
+        self._is_over = False
+
+    def begin(self) -> None:
+        self._run(self._call.connection.answered)
+
+    def _go_on(self) -> None:
+        """At the end of the turn in which something woke it: all that came in this turn is there."""
+        if not self._is_over:
+            self._run(self._call.connection.answer_now)
+
+    def _run(self, answer: Callable[[RequestSlot, Pieces | None], None]) -> None:
+        pieces: Pieces | None = None
+        try:
+            began_ns = time.perf_counter_ns() if self._is_timed else 0
+            found = self._pass()
+            if began_ns:
+                self._held_ns += time.perf_counter_ns() - began_ns
+            if found is None:
+                return
+            pieces = self._answer(found)
+        except Exception:
+            self._call.connection.failed(self._call.slot)
+        answer(self._call.slot, pieces)
+
+    def _pass(self) -> list[Found] | None:
+        """What is to be answered; None if it waits now, or goes on in a task."""
+        fetch, call = self._fetch, self._call
+        found = fetch.pass_in_memory() if len(fetch.wanted) <= _PARTS_MAX else None
+        if found is None:
+            self._is_over = True
+            call.slot.on_cancel = None
+            work = self._dispatch.answer_with(call, partial(other_road.go_on, fetch), self._held_ns)
+            call.connection.go_on_in_task(call.slot, work)
+            return None
+        if fetch.is_enough(found) or fetch.deadline <= call.connection.now_s():
+            self._is_over = True
+            return found
+        seen = Seen()
+        for one in found:
+            if one.partition is not None:
+                seen.note(one.partition)
+        call.slot.on_cancel = self._cancelled
+        self._waiting = Waiting(fetch, seen, fetch.missing_bytes(found), self._woken)
+        self._waiting.begin(call.connection.loop)
+        return None
+
+    def _woken(self) -> None:
+        self._call.connection.end_of_turn.add(self._go_on)
+
+    def _cancelled(self) -> None:
+        """Nobody is there any more to get records."""
+        if not self._is_over:
+            self._is_over = True
+            if self._waiting is not None:
+                self._waiting.end()
+            self._call.connection.answered(self._call.slot, None)
+
+    def _answer(self, found: list[Found]) -> Pieces | None:
+        response = self._fetch.response(found)
+        if self._call.broker.quotas.is_any:
+            return self._dispatch.within_quotas(self._call, response, self._held_ns)
+        return self._dispatch.packed(self._call, response)

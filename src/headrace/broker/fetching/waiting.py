@@ -1,0 +1,94 @@
+"""A Fetch that waits for records: appends wake it, cold records that arrive, or the end of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.store.cold.reads import Reading
+from headrace.store.partition.base import Partition
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headrace.broker.fetching.fetch import Fetch
+
+
+class Seen:
+    """What the partitions had when a pass looked at them."""
+
+    __slots__ = ("readable_bytes", "stable_ends")
+
+    def __init__(self) -> None:
+        self.readable_bytes: dict[Partition, int] = {}
+        """How much had been appended to each."""
+        self.stable_ends: dict[Partition, int] = {}
+        """How far each was stable."""
+
+    def note(self, partition: Partition) -> None:
+        if partition not in self.readable_bytes:
+            self.readable_bytes[partition] = partition.readable_bytes
+            self.stable_ends[partition] = partition.stable_end
+
+
+class Waiting:
+    """From `begin` until `woken` is called, once, or `end`."""
+
+    __slots__ = ("_fetch", "_missing_bytes", "_readings", "_seen", "_timer", "_woken")
+
+    def __init__(
+        self, fetch: Fetch, seen: Seen, missing_bytes: int, woken: Callable[[], None], readings: Sequence[Reading] = ()
+    ) -> None:
+        self._fetch = fetch
+        self._seen = seen
+        self._missing_bytes = missing_bytes
+        self._woken = woken
+        self._readings = readings
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_at(self._fetch.deadline, self._time_is_over)
+        for partition in self._seen.readable_bytes:
+            partition.watch(self._look)
+        for reading in self._readings:
+            reading.watch(self._wake)
+        # What came since the pass looked wakes nobody any more.
+        for partition in [*self._seen.readable_bytes]:
+            self._look(partition)
+        if any(reading.is_ready for reading in self._readings):
+            self._wake()
+
+    def end(self) -> None:
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        for partition in self._seen.readable_bytes:
+            partition.unwatch(self._look)
+        for reading in self._readings:
+            reading.unwatch(self._wake)
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self.end()
+            self._woken()
+
+    def _look(self, partition: Partition) -> None:
+        """Told that a partition's end moved, or that there is trouble with it."""
+        seen, size_bytes = self._seen, partition.readable_bytes
+        if self._fetch.committed:
+            stable_end = partition.stable_end
+            if stable_end == seen.stable_ends[partition]:
+                size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet
+            seen.stable_ends[partition] = stable_end
+        self._missing_bytes -= size_bytes - seen.readable_bytes[partition]
+        seen.readable_bytes[partition] = size_bytes
+        if self._missing_bytes <= 0 or partition.is_gone or not partition.is_confirmed:
+            self._wake()
+
+    def _time_is_over(self) -> None:
+        if len(self._fetch.call.broker.store.nodes.live) > 1:
+            # An announcement may have been lost: the last pass asks the store itself.
+            for partition in self._seen.readable_bytes:
+                partition.doubt()
+        self._wake()
