@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker.network.watchdog import Watchdog
 from headrace.wire.skim import Steps, finish
+from tests.store.produced import until
 
 LONG_S = 0.3
 
@@ -48,5 +49,19 @@ async def test_a_pause_in_which_the_broker_did_nothing_is_counted_apart() -> Non
         while not watchdog.pauses:
             _stand_still()
             await asyncio.sleep(0.1)
+    finally:
+        watchdog.stop()
+
+
+async def test_it_rests_while_no_client_asks_and_a_request_wakes_it(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = Watchdog()
+    watchdog.start()
+    try:
+        with caplog.at_level(logging.WARNING, "headrace.broker.network.watchdog"):
+            while not any("skim:finish" in getattr(line, "running", "") for line in caplog.records):
+                await until(lambda: watchdog.is_resting)
+                watchdog.stir()
+                finish(_work_until(time.monotonic() + LONG_S))
+                await asyncio.sleep(0.1)
     finally:
         watchdog.stop()

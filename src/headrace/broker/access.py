@@ -9,7 +9,7 @@ right.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.broker.rights.asking import Ask, OnCluster
@@ -216,10 +216,10 @@ class Access(Checks):
 
     # -- groups -------------------------------------------------------------------------------------------------
 
-    async def ask_group(self, operation: Operation, request: Request, kind: type[Answer]) -> Answer:
+    def ask_group(self, operation: Operation, request: Request, kind: type[Answer]) -> Awaitable[Answer]:
         """A group's answer to a request, which may be held back until others have come."""
         self.check(operation, ResourceType.GROUP, request.group_id)
-        return await self.broker.coordinator.ask(self.caller.organisation, request, kind)
+        return self.broker.coordinator.ask(self.caller.organisation, request, kind)
 
     async def group(self, operation: Operation, group_id: str) -> Thing[Group]:
         """A group for looking at; the caller checks whether it exists."""

@@ -155,7 +155,9 @@ class Dispatch:
         if not connection.access.is_served:
             raise CloseConnection("its organisation was deleted")
         call = Call(connection.access, version, header.client_id or "", connection, slot)
-        return await self.answer_with(call, partial(_respond, call, request, key))
+        if self._broker.quotas.is_any:
+            return await self.answer_with(call, partial(_respond, call, request, key))
+        return self.packed(call, await _respond(call, request, key))
 
     async def answer_with(self, call: Call, work: Work, held_ns: int = 0) -> Pieces | None:
         """The answer that some work comes to; it may have been begun on the straight road, and held the event loop."""

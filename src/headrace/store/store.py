@@ -378,8 +378,7 @@ class Store:
         while True:
             await asyncio.sleep(_SECURITY_EVERY_S)
             try:
-                for table in self.security_tables:
-                    await table.refresh()
+                await asyncio.gather(*(table.refresh() for table in self.security_tables))  # in one round trip
                 await self.tenants.follow()
             except StoreError as error:
                 log.debug("reading users and ACLs is postponed", extra={"why": str(error)})

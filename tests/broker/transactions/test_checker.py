@@ -63,7 +63,7 @@ def _forget_the_aborted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _stable_is_the_end(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "stable_end", property(lambda self: self.end))
+    patch.setattr(Partition, "ended_up_to", property(lambda self: self.end))
 
 
 def _verify_nothing(patch: pytest.MonkeyPatch) -> None:

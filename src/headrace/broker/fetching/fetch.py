@@ -14,6 +14,7 @@ from headrace.security.acls import Operation, ResourceType
 from headrace.store.partition import origin
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
+from headrace.store.partition.readable import Ends
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 IDS_SINCE = 13
 READ_COMMITTED = 1
 NOTHING = Batches([], 0)
+UNKNOWN = Ends(-1, -1, 0)
 
 
 class Found(NamedTuple):
@@ -30,6 +32,8 @@ class Found(NamedTuple):
 
     wanted: Wanted
     partition: Partition | None
+    ends: Ends
+    """Where the partition ended when the batches were taken."""
     taken: Batches
     error: ErrorCode = ErrorCode.NONE
     is_cold: bool = False
@@ -70,11 +74,12 @@ class Fetch:
             partition = self._in_memory(place, wanted)
             if partition is None:
                 return None
-            taken = self.read_cached(partition, wanted, left, first=left == most)
+            ends = partition.ends
+            taken = self.read_cached(partition, ends, wanted, left, first=left == most)
             if taken is None:
                 return None
             left -= taken.size_bytes
-            found.append(Found(wanted, partition, taken))
+            found.append(Found(wanted, partition, ends, taken))
         self.call.broker.cache_hits += len(found)
         return found
 
@@ -98,17 +103,19 @@ class Fetch:
         is_within = partition.log_start <= offset <= partition.end and (epoch < 0 or epoch == partition.leader_epoch)
         return partition if is_within and partition.is_confirmed and not partition.is_cold(offset) else None
 
-    def read_cached(self, partition: Partition, wanted: Wanted, left: int, *, first: bool) -> Batches | None:
+    def read_cached(
+        self, partition: Partition, ends: Ends, wanted: Wanted, left: int, *, first: bool
+    ) -> Batches | None:
         """What a reader may have of what is in memory; None if Redis has to be read."""
-        offset, stop = wanted.fetch_offset, self.stop(partition)
+        offset, stop = wanted.fetch_offset, self.stop(ends)
         if offset >= stop:
             return NOTHING
         taken = partition.read_cached(offset, min(left, wanted.max_bytes), first)
         return before(taken, stop) if taken is not None and stop < partition.end else taken
 
-    def stop(self, partition: Partition) -> int:
+    def stop(self, ends: Ends) -> int:
         """Where a reader stops: at the high watermark, one of what is committed at the last stable offset."""
-        return partition.stable_end if self.committed else partition.high_watermark
+        return ends.stable_end if self.committed else ends.high_watermark
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -140,7 +147,7 @@ class Fetch:
 
     def _data(self, one: Found) -> PartitionData | None:
         """What is said of a partition; None if a session's client knows all of it."""
-        wanted, partition, taken, error, is_cold = one
+        wanted, partition, ends, taken, error, is_cold = one
         if partition is None:
             wanted.tell(-1, -1)
             return PartitionData(
@@ -151,8 +158,8 @@ class Fetch:
                 records=b"",
                 aborted_transactions=None,
             )
-        high_watermark, log_start = partition.high_watermark, partition.log_start
-        is_news = wanted.tell(high_watermark, log_start)
+        log_start = partition.log_start
+        is_news = wanted.tell(ends.high_watermark, log_start)
         if self._incremental and not is_news and not taken.chunks:
             return None
         partition.bytes_out += taken.size_bytes
@@ -161,8 +168,8 @@ class Fetch:
             aborted = [] if is_cold else aborted_among(partition, wanted.fetch_offset, taken)
         return PartitionData(
             partition_index=wanted.partition,
-            high_watermark=high_watermark,
-            last_stable_offset=partition.stable_end,
+            high_watermark=ends.high_watermark,
+            last_stable_offset=ends.stable_end,
             log_start_offset=log_start,
             aborted_transactions=aborted,
             records=taken.chunks,

@@ -95,7 +95,7 @@ class _StraightFetch:
         seen = Seen()
         for one in found:
             if one.partition is not None:
-                seen.note(one.partition)
+                seen.note(one.partition, one.ends)
         call.slot.on_cancel = self._cancelled
         self._waiting = Waiting(fetch, seen, fetch.missing_bytes(found), self._woken)
         self._waiting.begin(call.connection.loop)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.store.cold.reads import Reading
 from headrace.store.partition.base import Partition
+from headrace.store.partition.readable import Ends
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,10 +26,10 @@ class Seen:
         self.stable_ends: dict[Partition, int] = {}
         """How far each was stable."""
 
-    def note(self, partition: Partition) -> None:
+    def note(self, partition: Partition, ends: Ends) -> None:
         if partition not in self.readable_bytes:
-            self.readable_bytes[partition] = partition.readable_bytes
-            self.stable_ends[partition] = partition.stable_end
+            self.readable_bytes[partition] = ends.readable_bytes
+            self.stable_ends[partition] = ends.stable_end
 
 
 class Waiting:
@@ -75,12 +76,10 @@ class Waiting:
 
     def _look(self, partition: Partition) -> None:
         """Told that a partition's end moved, or that there is trouble with it."""
-        seen, size_bytes = self._seen, partition.readable_bytes
-        if self._fetch.committed:
-            stable_end = partition.stable_end
-            if stable_end == seen.stable_ends[partition]:
-                size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet
-            seen.stable_ends[partition] = stable_end
+        seen, (_, stable_end, size_bytes) = self._seen, partition.ends
+        if self._fetch.committed and stable_end == seen.stable_ends[partition]:
+            size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet
+        seen.stable_ends[partition] = stable_end
         self._missing_bytes -= size_bytes - seen.readable_bytes[partition]
         seen.readable_bytes[partition] = size_bytes
         if self._missing_bytes <= 0 or partition.is_gone or not partition.is_confirmed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from headrace.broker.groups.kind import GroupKind, coordinator_error
 from headrace.broker.groups.pending import PendingOffsets
@@ -56,17 +57,20 @@ class Coordinator:
         """Gives up what other nodes own by now; those who are parked look for the new owner."""
         self._upkeep.let_go_what_moved()
 
-    async def ask(self, org: str, request: Request, kind: type[Answer]) -> Answer:
-        """Decides a request and waits for its answer, which may be held back until others have come."""
-        token = request.token
-        assert isinstance(token, asyncio.Future)
+    def ask(self, org: str, request: Request, kind: type[Answer]) -> Awaitable[Answer]:
+        """Decides a request; its answer, of this kind, may be held back until others have come."""
+        answer = cast("asyncio.Future[Answer]", request.token)
         name = Name(org, request.group_id)
         if isinstance(request, Commit | OffsetDelete) and self.pending.may_have_some(name):
-            await self.pending.settle_quietly(name)  # what was committed before goes first
-        self._groups.ask(name, request, token)
-        answer = await token
-        assert isinstance(answer, kind)
+            return self._ask_behind_pending(name, request, answer)
+        self._groups.ask(name, request, answer)
         return answer
+
+    async def _ask_behind_pending(self, name: Name, request: Request, answer: asyncio.Future[Answer]) -> Answer:
+        """The same once what was committed before is settled."""
+        await self.pending.settle_quietly(name)
+        self._groups.ask(name, request, answer)
+        return await answer
 
     async def find(self, org: str, group_id: str) -> Thing[Group]:
         """A group for looking at; the caller checks whether it exists."""

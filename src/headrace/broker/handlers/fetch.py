@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from headrace.broker.call import Call
-from headrace.broker.fetching.fetch import NOTHING, Fetch, Found
+from headrace.broker.fetching.fetch import NOTHING, UNKNOWN, Fetch, Found
 from headrace.broker.fetching.sessions import INITIAL_EPOCH, NO_SESSION, Session, Wanted
 from headrace.broker.fetching.waiting import Seen, Waiting
 from headrace.broker.network.flow import Turns
@@ -95,12 +95,12 @@ class _Passes:
                 if place in refusals:
                     raise refusals[place]
                 partition = await self._check(place, wanted)
-                taken: Batches | None
+                ends, taken = partition.ends, None
                 if is_cold := partition.is_cold(wanted.fetch_offset):
                     taken = self._take_cold(partition, wanted, min(left, wanted.max_bytes), left == most)
                 else:
-                    self._seen.note(partition)
-                    taken = self._fetch.read_cached(partition, wanted, left, first=left == most)
+                    self._seen.note(partition, ends)
+                    taken = self._fetch.read_cached(partition, ends, wanted, left, first=left == most)
             except KafkaError as error:
                 results.append(_refused(wanted, error.code))
                 continue
@@ -111,7 +111,7 @@ class _Passes:
             else:
                 self._broker.cache_hits += 1
                 left -= taken.size_bytes
-                results.append(Found(wanted, partition, taken, is_cold=is_cold))
+                results.append(Found(wanted, partition, ends, taken, is_cold=is_cold))
         if uncached:
             await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
@@ -123,7 +123,7 @@ class _Passes:
         if reading is None and len(self._readings) < _COLD_AT_ONCE:
             reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
         if reading is not None and reading.is_ready:
-            return before(cold_reads.take(partition, reading, limit, first), self._fetch.stop(partition))
+            return before(cold_reads.take(partition, reading, limit, first), self._fetch.stop(partition.ends))
         if reading is not None:
             self._readings.append(reading)
         return NOTHING
@@ -136,7 +136,7 @@ class _Passes:
         for place in places:
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:
-                results[place] = Found(wanted, partition, NOTHING)
+                results[place] = Found(wanted, partition, partition.ends, NOTHING)
                 continue
             reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
             cost = max(entry_bytes, min(left, wanted.max_bytes))
@@ -160,7 +160,8 @@ class _Passes:
             elif isinstance(found, BaseException):
                 raise found
             else:
-                results[place] = Found(wanted, partition, before(found, self._fetch.stop(partition)))
+                ends = partition.ends
+                results[place] = Found(wanted, partition, ends, before(found, self._fetch.stop(ends)))
 
     async def _open_all(self, turns: Turns) -> dict[int, KafkaError]:
         """Finds the partitions; those of which the store has to be asked are asked for side by side."""
@@ -219,4 +220,4 @@ def _refused(wanted: Wanted, code: ErrorCode) -> Found:
     if code == ErrorCode.REQUEST_TIMED_OUT:
         # Reading has no outcome that could be unknown, and consumers do not expect to be told so: Java's would throw.
         code = ErrorCode.KAFKA_STORAGE_ERROR
-    return Found(wanted, None, NOTHING, code)
+    return Found(wanted, None, UNKNOWN, NOTHING, code)

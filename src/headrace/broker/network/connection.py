@@ -104,6 +104,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_active = self._server.loop.time()
+        self._server.watchdog.stir()
         self._arrived_bytes += nbytes
         if self._frame is not None:
             self._filled += nbytes

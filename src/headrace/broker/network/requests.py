@@ -81,12 +81,8 @@ class Requests:
         if header.api_key == PRODUCE:
             self.unsubmitted += 1
             slot.is_unsubmitted = True
-        self.go_on_in_task(slot, self._dispatch(slot))
-
-    async def _dispatch(self, slot: RequestSlot) -> Pieces | None:
-        if self._server.held is not None:
-            await self._server.held.wait()
-        return await self._server.dispatch.answer(slot, self._connection)
+        answer = server.dispatch.answer(slot, self._connection)
+        self.go_on_in_task(slot, answer if server.held is None else _after(server.held, answer))
 
     @property
     def _connection(self) -> Connection:
@@ -227,3 +223,12 @@ class Requests:
 
     def close(self, reason: str) -> None:
         raise NotImplementedError
+
+
+async def _after(released: asyncio.Event, work: Coroutine[Any, Any, Pieces | None]) -> Pieces | None:
+    """The same once requests are let through."""
+    try:
+        await released.wait()
+        return await work
+    finally:
+        work.close()

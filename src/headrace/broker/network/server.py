@@ -56,6 +56,7 @@ class Server:
         """What a client reaches that did not say who it is."""
         self.requests = RequestMetrics()
         self.dispatch = Dispatch(broker, self.requests)
+        self.watchdog = broker.watchdog
         self.end_of_turn = EndOfTurn()
         self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))

@@ -246,7 +246,8 @@ class Partition(Readable, ABC):
     @property
     def policy(self) -> TopicPolicy:
         """What the topic's configs, as they are now, ask for."""
-        return self.context.policies.of(self.current_topic)
+        context, topic = self.context, self.topic
+        return context.policies.of(context.catalogue.by_uuid.get(topic.uuid, topic))
 
     @property
     def current_topic(self) -> Topic:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from headrace.store.partition.base import Partition
+
+
+class Ends(NamedTuple):
+    """Where readers stop, all of one moment."""
+
+    high_watermark: int
+    stable_end: int
+    readable_bytes: int
 
 
 class Readable:
@@ -34,11 +42,21 @@ class Readable:
         return me.copies.stable_end if me.policy.replicas else self.ended_up_to
 
     @property
+    def ends(self) -> Ends:
+        """All three: every Fetch asks for them, of every partition."""
+        me = cast("Partition", self)
+        if me.policy.replicas:
+            return Ends(me.copies.high_watermark, me.copies.stable_end, me.copies.readable_bytes)
+        return Ends(me.end, self.ended_up_to, me.index.size_bytes)
+
+    @property
     def ended_up_to(self) -> int:
         """Before it every transaction of the log has ended."""
         me = cast("Partition", self)
-        first = me.producers.first_open()
-        return me.end if first is None else max(min(first, me.end), me.log_start)
+        if not me.producers.open:
+            return me.end
+        first = next(iter(me.producers.open.values()))
+        return max(min(first, me.end), me.log_start)
 
     # -- long polls ---------------------------------------------------------------------------------------------
 
