@@ -24,6 +24,7 @@ MEASURES = {
     "broker/network/requests.py",
     "broker/network/slot.py",
     "broker/network/watchdog.py",
+    "broker/fetching/straight.py",
     "broker/produce/straight.py",
     "broker/quotas/throttling.py",
     "store/redis/wire.py",

@@ -67,7 +67,7 @@ class Hanging:
 
     def _suspects(self, org: str) -> Iterator[Partition]:
         for partition in list(self._store.organisations[org].partitions):
-            if partition.producers.open and self._broker.leads(partition.topic, partition.number):
+            if partition.producers.open and self._store.nodes.leads(partition.topic, partition.number):
                 yield partition
 
     async def _look(self) -> bool:

@@ -27,7 +27,7 @@ NOTHING = Batches([], 0)
 UNKNOWN = Ends(-1, -1, 0)
 
 
-class Found(NamedTuple):
+class FetchedPart(NamedTuple):
     """What a pass found for one of the wanted: batches, or why there are none."""
 
     wanted: Wanted
@@ -66,9 +66,9 @@ class Fetch:
 
     # -- a pass in memory ---------------------------------------------------------------------------------------
 
-    def pass_in_memory(self) -> list[Found] | None:
+    def pass_in_memory(self) -> list[FetchedPart] | None:
         """What every partition has for the reader; None if for one of them the store has to be asked."""
-        found: list[Found] = []
+        found: list[FetchedPart] = []
         most = left = self.room_bytes
         for place, wanted in enumerate(self.wanted):
             partition = self._in_memory(place, wanted)
@@ -79,7 +79,7 @@ class Fetch:
             if taken is None:
                 return None
             left -= taken.size_bytes
-            found.append(Found(wanted, partition, ends, taken))
+            found.append(FetchedPart(wanted, partition, ends, taken))
         self.call.broker.cache_hits += len(found)
         return found
 
@@ -119,14 +119,14 @@ class Fetch:
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
-    def is_enough(self, found: list[Found]) -> bool:
+    def is_enough(self, found: list[FetchedPart]) -> bool:
         """Whether it can be answered before its time is over."""
         return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
 
-    def missing_bytes(self, found: list[Found]) -> int:
+    def missing_bytes(self, found: list[FetchedPart]) -> int:
         return self._min_bytes - sum(one.taken.size_bytes for one in found)
 
-    def response(self, found: list[Found]) -> FetchResponse:
+    def response(self, found: list[FetchedPart]) -> FetchResponse:
         """In a session, a partition without news is left out."""
         session = self._session
         response = FetchResponse(session_id=session.id if session else NO_SESSION)
@@ -145,7 +145,7 @@ class Fetch:
             topics[key].partitions.append(data)
         return response
 
-    def _data(self, one: Found) -> PartitionData | None:
+    def _data(self, one: FetchedPart) -> PartitionData | None:
         """What is said of a partition; None if a session's client knows all of it."""
         wanted, partition, ends, taken, error, is_cold = one
         if partition is None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.fetching.fetch import Fetch, Found
-from headrace.broker.fetching.waiting import Seen, Waiting
+from headrace.broker.fetching.fetch import Fetch, FetchedPart
+from headrace.broker.fetching.waiting import LongPoll, SeenEnds
 from headrace.broker.handlers import fetch as other_road
 from headrace.broker.quotas.throttling import is_timed
 from headrace.security.quotas import CONSUMER
@@ -45,7 +45,7 @@ def begin(call: Call, request: FetchRequest, dispatch: Dispatch) -> bool:
 class _StraightFetch:
     """One request on its way."""
 
-    __slots__ = ("_call", "_dispatch", "_fetch", "_held_ns", "_is_over", "_is_timed", "_waiting")
+    __slots__ = ("_call", "_dispatch", "_fetch", "_held_ns", "_is_over", "_is_timed", "_poll")
 
     def __init__(self, fetch: Fetch, dispatch: Dispatch) -> None:
         self._call = call = fetch.call
@@ -54,7 +54,7 @@ class _StraightFetch:
         self._is_timed = call.broker.quotas.is_any and is_timed(call)
         self._held_ns = 0
         """How long it held the event loop, where that is charged."""
-        self._waiting: Waiting | None = None
+        self._poll: LongPoll | None = None
         self._is_over = False
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class _StraightFetch:
             self._call.connection.failed(self._call.slot)
         answer(self._call.slot, pieces)
 
-    def _pass(self) -> list[Found] | None:
+    def _pass(self) -> list[FetchedPart] | None:
         """What is to be answered; None if it waits now, or goes on in a task."""
         fetch, call = self._fetch, self._call
         found = fetch.pass_in_memory() if len(fetch.wanted) <= _PARTS_MAX else None
@@ -92,13 +92,13 @@ class _StraightFetch:
         if fetch.is_enough(found) or fetch.deadline <= call.connection.now_s():
             self._is_over = True
             return found
-        seen = Seen()
+        seen = SeenEnds()
         for one in found:
             if one.partition is not None:
                 seen.note(one.partition, one.ends)
         call.slot.on_cancel = self._cancelled
-        self._waiting = Waiting(fetch, seen, fetch.missing_bytes(found), self._woken)
-        self._waiting.begin(call.connection.loop)
+        self._poll = LongPoll(fetch, seen, fetch.missing_bytes(found), self._woken)
+        self._poll.begin(call.connection.loop)
         return None
 
     def _woken(self) -> None:
@@ -108,11 +108,11 @@ class _StraightFetch:
         """Nobody is there any more to get records."""
         if not self._is_over:
             self._is_over = True
-            if self._waiting is not None:
-                self._waiting.end()
+            if self._poll is not None:
+                self._poll.end()
             self._call.connection.answered(self._call.slot, None)
 
-    def _answer(self, found: list[Found]) -> Pieces | None:
+    def _answer(self, found: list[FetchedPart]) -> Pieces | None:
         response = self._fetch.response(found)
         if self._call.broker.quotas.is_any:
             return self._dispatch.within_quotas(self._call, response, self._held_ns)

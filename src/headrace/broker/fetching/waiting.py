@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.broker.fetching.fetch import Fetch
 
 
-class Seen:
+class SeenEnds:
     """What the partitions had when a pass looked at them."""
 
     __slots__ = ("readable_bytes", "stable_ends")
@@ -32,13 +32,18 @@ class Seen:
             self.stable_ends[partition] = ends.stable_end
 
 
-class Waiting:
+class LongPoll:
     """From `begin` until `woken` is called, once, or `end`."""
 
     __slots__ = ("_fetch", "_missing_bytes", "_readings", "_seen", "_timer", "_woken")
 
     def __init__(
-        self, fetch: Fetch, seen: Seen, missing_bytes: int, woken: Callable[[], None], readings: Sequence[Reading] = ()
+        self,
+        fetch: Fetch,
+        seen: SeenEnds,
+        missing_bytes: int,
+        woken: Callable[[], None],
+        readings: Sequence[Reading] = (),
     ) -> None:
         self._fetch = fetch
         self._seen = seen

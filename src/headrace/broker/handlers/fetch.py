@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Coroutine
 
 from headrace.broker.call import Call
-from headrace.broker.fetching.fetch import NOTHING, UNKNOWN, Fetch, Found
+from headrace.broker.fetching.fetch import NOTHING, UNKNOWN, Fetch, FetchedPart
 from headrace.broker.fetching.sessions import INITIAL_EPOCH, NO_SESSION, Session, Wanted
-from headrace.broker.fetching.waiting import Seen, Waiting
+from headrace.broker.fetching.waiting import LongPoll, SeenEnds
 from headrace.broker.network.flow import Turns
 from headrace.broker.topics.leader_epochs import check_leader_epoch
 from headrace.security.acls import Operation, ResourceType
@@ -32,6 +32,9 @@ from headrace.wire.messages.fetch import FetchRequest, FetchResponse
 _SESSIONS_SINCE = 7
 _COLD_AT_ONCE = 16
 """Partitions of one request whose cold records are read at a time; the others have their turn in later ones."""
+
+Results = list[FetchedPart | None]
+"""By place among the wanted; None for what is being read."""
 
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:
@@ -67,11 +70,11 @@ class _Passes:
         self._room = fetch.call.connection.answer_room
         self._wanted = fetch.wanted
         self._partitions = fetch.partitions
-        self._seen = Seen()
+        self._seen = SeenEnds()
         self._readings: list[Reading] = []
         """Cold records that this pass found to be under way."""
 
-    async def until_enough(self) -> list[Found]:
+    async def until_enough(self) -> list[FetchedPart]:
         fetch, loop = self._fetch, asyncio.get_running_loop()
         while True:
             found = await self._pass()
@@ -79,14 +82,14 @@ class _Passes:
                 return found
             await self._wait(fetch.missing_bytes(found))
 
-    async def _pass(self) -> list[Found]:
+    async def _pass(self) -> list[FetchedPart]:
         """Reads each partition once: from memory where that is possible, the rest from Redis side by side."""
-        results: list[Found | None] = []
+        results: Results = []
         uncached: list[int] = []
         turns = Turns()
         refusals = await self._open_all(turns)
         most = left = self._fetch.room_bytes
-        self._seen = Seen()
+        self._seen = SeenEnds()
         self._readings.clear()
         for place, wanted in enumerate(self._wanted):
             if turns.is_over():
@@ -111,7 +114,7 @@ class _Passes:
             else:
                 self._broker.cache_hits += 1
                 left -= taken.size_bytes
-                results.append(Found(wanted, partition, ends, taken, is_cold=is_cold))
+                results.append(FetchedPart(wanted, partition, ends, taken, is_cold=is_cold))
         if uncached:
             await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
@@ -128,7 +131,7 @@ class _Passes:
             self._readings.append(reading)
         return NOTHING
 
-    async def _read_uncached(self, places: list[int], left: int, first: bool, results: list[Found | None]) -> None:
+    async def _read_uncached(self, places: list[int], left: int, first: bool, results: Results) -> None:
         """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it."""
         entry_bytes = self._broker.store.options.append_entry_bytes
         reads = []
@@ -136,7 +139,7 @@ class _Passes:
         for place in places:
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:
-                results[place] = Found(wanted, partition, partition.ends, NOTHING)
+                results[place] = FetchedPart(wanted, partition, partition.ends, NOTHING)
                 continue
             reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
             cost = max(entry_bytes, min(left, wanted.max_bytes))
@@ -149,9 +152,7 @@ class _Passes:
         finally:
             self._room.give(held_bytes)
 
-    async def _gather(
-        self, reads: list[tuple[int, Coroutine[None, None, Batches]]], results: list[Found | None]
-    ) -> None:
+    async def _gather(self, reads: list[tuple[int, Coroutine[None, None, Batches]]], results: Results) -> None:
         taken = await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
         for (place, _), found in zip(reads, taken, strict=True):
             wanted, partition = self._wanted[place], self._partitions[place]
@@ -161,7 +162,7 @@ class _Passes:
                 raise found
             else:
                 ends = partition.ends
-                results[place] = Found(wanted, partition, ends, before(found, self._fetch.stop(ends)))
+                results[place] = FetchedPart(wanted, partition, ends, before(found, self._fetch.stop(ends)))
 
     async def _open_all(self, turns: Turns) -> dict[int, KafkaError]:
         """Finds the partitions; those of which the store has to be asked are asked for side by side."""
@@ -208,7 +209,7 @@ class _Passes:
             if not woken.done():
                 woken.set_result(None)
 
-        waiting = Waiting(self._fetch, self._seen, missing_bytes, wake, self._readings)
+        waiting = LongPoll(self._fetch, self._seen, missing_bytes, wake, self._readings)
         waiting.begin(loop)
         try:
             await woken
@@ -216,8 +217,8 @@ class _Passes:
             waiting.end()
 
 
-def _refused(wanted: Wanted, code: ErrorCode) -> Found:
+def _refused(wanted: Wanted, code: ErrorCode) -> FetchedPart:
     if code == ErrorCode.REQUEST_TIMED_OUT:
         # Reading has no outcome that could be unknown, and consumers do not expect to be told so: Java's would throw.
         code = ErrorCode.KAFKA_STORAGE_ERROR
-    return Found(wanted, None, UNKNOWN, NOTHING, code)
+    return FetchedPart(wanted, None, UNKNOWN, NOTHING, code)
