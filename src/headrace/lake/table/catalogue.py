@@ -1,9 +1,8 @@
-"""Which table of a lake is whose: finding, making and listing tables.
+"""Finds, creates and lists the tables of a lake.
 
-A topic's table lies in the folder of the topic's name. A topic that was deleted and made again is another topic, and
-the former one's table is kept: on a file system it is renamed, with its topic's id. Object stores cannot rename, so
-there the new table gets the id and the former one stays (docs/decisions/010). Whoever knows the topic's id finds its
-table either way; whoever knows a name alone gets the table that was made last.
+A topic's table is in the folder of the topic's name. A recreated topic is another topic, and the old table is kept: on
+a file system it is renamed, with its topic's id. Object stores cannot rename, so there the new table gets the id and
+the old one stays (docs/decisions/010). By topic id, the right table is found either way; by name alone, the newest.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ DELTA_PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     # The archive itself keeps the log short (`shorten_log`).
     "delta.enableExpiredLogCleanup": "false",
-    # How long a checkpoint remembers files that were replaced; VACUUM keeps them as long unless told otherwise.
+    # How long a checkpoint remembers replaced files; VACUUM keeps them as long by default.
     "delta.deletedFileRetentionDuration": "interval 2 days",
 }
-"""Properties of every table: how Delta itself looks after it."""
+"""Properties of every table, for Delta's own maintenance."""
 
 
 def find_table(lake: Place, identity: Identity) -> TopicTable | None:
@@ -43,13 +42,13 @@ def find_table(lake: Place, identity: Identity) -> TopicTable | None:
 
 
 def place_of_table(lake: Place, identity: Identity) -> Place:
-    """Where to look for the topic's table, whether it is there or not."""
+    """The location of the topic's table, whether it exists or not."""
     plain, with_id = _places(lake, identity)
     return with_id if not lake.is_local and with_id.has_table() else plain
 
 
 def open_or_create(lake: Place, identity: Identity, starts: Mapping[int, int]) -> TopicTable:
-    """The topic's table, to write to; a new one says where its partitions began (`starts`)."""
+    """The topic's table, for writing; a new one records the first offsets of its partitions (`starts`)."""
     check_store(lake)
     if (found := find_table(lake, identity)) is not None:
         return found
@@ -71,13 +70,13 @@ def open_or_create(lake: Place, identity: Identity, starts: Mapping[int, int]) -
 
 
 OnRefused = Callable[[str, Exception], None]
-"""Is told the name of a topic, or of a folder, whose table is refused or cannot be read."""
+"""Called with the topic or folder of a table that is refused or unreadable."""
 
 
 def tables_in(lake: Place, topics: Sequence[str] = (), refused: OnRefused | None = None) -> list[TopicTable]:
-    """The tables of a lake; if topics are named, the table of each, not those of topics that had its name before.
+    """The tables of a lake, or of the named topics, without those of deleted topics of the same name.
 
-    One that cannot be opened is left to `refused`, and so does not stand in the way of the others.
+    A table that cannot be opened is passed to `refused`, so that it does not affect the others.
     """
     folders = [folder for folder in lake.folders() if not is_derived(folder)]
     found: list[TopicTable] = []
@@ -95,7 +94,7 @@ def tables_in(lake: Place, topics: Sequence[str] = (), refused: OnRefused | None
 
 
 def _open(place: Place) -> TopicTable | None:
-    """The table in a folder; None too while it is just being made: then there is a log without an entry."""
+    """The table in a folder; None also while it is being created: then the log has no entry yet."""
     if place.has_table():
         with contextlib.suppress(NoTable):
             return TopicTable(place)
@@ -103,7 +102,7 @@ def _open(place: Place) -> TopicTable | None:
 
 
 def _places(lake: Place, identity: Identity) -> tuple[Place, Place]:
-    """Where the table of a topic may be."""
+    """Possible locations of a topic's table."""
     return lake / folder_of(identity.topic), lake / folder_with_id(identity.topic, identity.topic_id)
 
 
@@ -134,6 +133,6 @@ def _create(place: Place, identity: Identity, starts: Mapping[int, int]) -> None
             raise_if_key_not_exists=False,
         )
     except DeltaError:
-        # A second archive may be creating it too: then its table is as good as ours.
+        # A second archive may create it at the same time: its table is as good as ours.
         if not place.has_table():
             raise

@@ -1,18 +1,16 @@
-"""What goes into a table's Delta log: files that are at their place, and not more entries than anybody needs.
+"""A table's Delta log: only existing files are committed, and the log stays short.
 
-Delta accepts a commit that names a file which is not there. So each file of a commit is first seen at its place with
-its size, and what was written for a commit that was not made is taken away.
+Delta accepts a commit that names a missing file. So each file is first checked for existence and size, and files of a
+commit that was not made are removed.
 
-What each commit writes down about every partition lets its files be proved later without the topic: a note says where
-a partition's files begin and end, how many rows they hold, and the running digest over them. Every commit of ours
-carries the notes of all partitions: what it does not touch it hands on as it was, and does not vouch for anew. So the
-newest note is enough, and older commits may be forgotten.
+Each commit carries notes about all partitions, so that the files can be verified later without the topic: where a
+partition's files begin and end, how many rows they have, and the running digest over them. Notes of partitions that a
+commit does not change are copied unchanged. So the newest notes are enough, and older commits may be deleted.
 
-The cost of a commit levels off however many there were. Each lists the log and reads it from the last checkpoint on.
-Checkpoints every few commits bound the reading; the listing is bounded by deleting entries that lie far behind. Delta's
-own clean-up goes by time, which bounds nothing for a table that is committed to every second. What is deleted is older
-than a checkpoint that stays, so every reader that is less than `ENTRIES_KEPT` commits behind finds what it needs; time
-travel reaches as far.
+The cost of a commit does not grow with their number. Each one lists the log and reads it from the last checkpoint.
+Checkpoints every few commits bound the reading, and deleting old entries bounds the listing. Delta's own clean-up goes
+by time, which bounds nothing for a table with a commit every second. Deleted entries are older than a checkpoint that
+stays, so every reader less than `ENTRIES_KEPT` commits behind finds what it needs; time travel reaches as far.
 """
 
 from __future__ import annotations
@@ -34,16 +32,16 @@ CHECKPOINT_EVERY = 10
 """Commits between checkpoints."""
 
 ENTRIES_KEPT = 1000
-"""Commits that stay in the log at least."""
+"""Minimum commits kept in the log."""
 
 SHORTEN_EVERY = 100
-"""Commits between two looks at what may go."""
+"""Commits between two clean-ups."""
 
 NOTE = "headrace"
 """The key of our notes in a commit."""
 
 _LOOK_BACK = (1, 20, None)
-"""Commits to look through for the newest notes: others may have committed since (a RESTORE, a VACUUM)."""
+"""Commits to search for the newest notes: others may have committed since (a RESTORE, a VACUUM)."""
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.(?:.*\.)?(?:json|crc|parquet)")
@@ -51,11 +49,11 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 class FileAway(OSError):
-    """A file that a task wrote is not where the driver looks for it."""
+    """The driver cannot find a file that a task wrote."""
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file that waits for its commit, with the statistics that readers prune by."""
+    """A file to be committed, with statistics for pruning."""
 
     file: RangeFile
     stats: str
@@ -64,7 +62,7 @@ class Written(msgspec.Struct, frozen=True):
 def log_actions(
     removed: Sequence[RangeFile], written: Sequence[Written], *, same_rows: bool
 ) -> list[AddAction | RemoveAction]:
-    """A commit's entries in the log; `same_rows`: those who follow the table's changes need not look at it."""
+    """A commit's entries in the log; `same_rows`: readers of the change feed can ignore it."""
     now_ms, changes = time.time_ns() // 1_000_000, not same_rows
     actions: list[AddAction | RemoveAction] = [
         AddAction(one.file.path, one.file.size_bytes, {}, now_ms, changes, one.stats) for one in written
@@ -73,7 +71,7 @@ def log_actions(
 
 
 def settle_files(place: Place, written: Sequence[Written]) -> None:
-    """Gives files their names, just before the commit; raises where one is not at its place with its size."""
+    """Gives files their final names just before the commit; raises if one is missing or has another size."""
     files = [one.file for one in written]
     place.settle([file.path for file in files])
     for file, found in zip(files, place.sizes([file.path for file in files]), strict=True):
@@ -87,7 +85,7 @@ def settle_files(place: Place, written: Sequence[Written]) -> None:
 
 
 def take_back(place: Place, written: Sequence[Written], live: Container[str]) -> None:
-    """Removes files whose commit was not made, on a disk, where that is certain: they might be what filled it."""
+    """Removes files of a failed commit, on a disk only, where that is certain: they might be what filled it."""
     if place.is_local:
         for path in (one.file.path for one in written if one.file.path not in live):
             for name in (path, path + PENDING):
@@ -99,7 +97,7 @@ def take_back(place: Place, written: Sequence[Written], live: Container[str]) ->
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A partition after a commit. `start`: what lay before it, if anything, was expired."""
+    """A partition after a commit. Rows before `start`, if any, were expired."""
 
     start: int
     end: int
@@ -108,12 +106,12 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def note_of(covered: Coverage) -> Note:
-    """The note of a partition that these files make up."""
+    """The note for a partition with these files."""
     return Note(covered.start, covered.end, covered.rows, covered.chain)
 
 
 def newest_notes(delta: DeltaTable) -> dict[int, Note]:
-    """By partition, as the newest commit of ours has them."""
+    """The notes of our newest commit, by partition."""
     for most in _LOOK_BACK:
         for commit in delta.history(most):
             if NOTE in commit:
@@ -122,7 +120,7 @@ def newest_notes(delta: DeltaTable) -> dict[int, Note]:
 
 
 def in_commit(notes: Mapping[int, Note]) -> dict[str, Any]:
-    """As a commit carries them."""
+    """The notes in a commit's form."""
     return {NOTE: {str(number): msgspec.to_builtins(note) for number, note in sorted(notes.items())}}
 
 
@@ -130,7 +128,7 @@ def in_commit(notes: Mapping[int, Note]) -> dict[str, Any]:
 
 
 def shorten_log(table: Place, version: int) -> int:
-    """Deletes entries of the log that nobody needs any more, and says how many."""
+    """Deletes log entries that nobody needs any more; returns how many."""
     names = [file.path.rpartition("/")[2] for file in table.files(LOG)]
     checkpoints = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
     kept_from = max((at for at in checkpoints if at <= version - ENTRIES_KEPT), default=0)

@@ -1,11 +1,11 @@
-"""The files of a table and what they cover, told by their names.
+"""The files of a table and their coverage, encoded in their names.
 
-A name carries the partition, the range of offsets that the file stands for, its rows and their digest, so whoever
-lists the live files of a snapshot knows what the table holds: no transaction, no commit's note and no statistics have
-to be believed. A range may hold fewer records than offsets (control records, compaction, offsets made of time). A gap
-that was accepted is a file too, without rows. Two files never have the same name, so a file in flight is nobody else's.
-Until its commit a file on a disk is pending and has another name (`Place.put`): what is removed then is missed before
-the commit, so leftovers of killed writers can go long before a day is over.
+A name has the partition, the range of offsets that the file covers, its row count and their digest. So the list of
+live files in a snapshot shows what is in the table, without trusting transactions, notes or statistics. A range may
+have fewer records than offsets (control records, compaction, offsets that are times). An accepted gap is also a file,
+without rows. Names are unique, so a file in flight belongs to one writer. Until its commit a file on a disk is pending
+and has another name (`Place.put`): if it is removed before the commit, the commit fails, so leftovers of killed writers
+can be deleted long before a day has passed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = re.compile(r"p(\d+)/(\d{20})-(\d{20})-(\d+)-([0-9a-f]{32}|gap)-[0-9a-f]{
 
 
 class RangeFile(msgspec.Struct, frozen=True, order=True):
-    """A file and the range [start, end) of a partition that it stands for."""
+    """A file and the range [start, end) of a partition that it covers."""
 
     partition: int
     start: int
@@ -46,12 +46,12 @@ _mark: ContextVar[str | None] = ContextVar("mark", default=None)
 
 
 def new_mark() -> str:
-    """What the names of one writer's files have in common."""
+    """A new mark, which is part of the names of one writer's files."""
     return secrets.token_hex(_MARK_HEX // 2)
 
 
 def marked(mark: str, run: Callable[[bytes], bytes], content: bytes) -> bytes:
-    """Runs a task; files that it names carry the mark, so that what a failed run left behind is told from others'."""
+    """Runs a task whose files carry the mark, so that the leftovers of a failed run can be recognised."""
     token = _mark.set(mark)
     try:
         return run(content)
@@ -60,18 +60,18 @@ def marked(mark: str, run: Callable[[bytes], bytes], content: bytes) -> bytes:
 
 
 def has_mark(path: str, mark: str) -> bool:
-    """Whether a file, pending or not, was named under a mark."""
+    """Whether a file, pending or not, carries a mark."""
     return path.rpartition("-")[2].startswith(mark)
 
 
 def name_file(partition: int, start: int, end: int, rows: int, digest: str) -> str:
-    """A name that no other file has, relative to the table."""
+    """A unique name, relative to the table."""
     unique = (_mark.get() or new_mark()) + secrets.token_hex(4)
     return f"p{partition}/{start:020}-{end:020}-{rows}-{digest}-{unique}.parquet"
 
 
 def read_name(path: str, size_bytes: int = 0) -> RangeFile | None:
-    """What a file's name says; None for a file that the archive did not write."""
+    """Parses a file's name; None for a file that the archive did not write."""
     match = _NAME.fullmatch(path)
     if match is None:
         return None
@@ -80,7 +80,7 @@ def read_name(path: str, size_bytes: int = 0) -> RangeFile | None:
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What the live files of one partition cover, in the order of offsets."""
+    """The live files of one partition, in offset order."""
 
     files: Sequence[RangeFile]
 
@@ -104,7 +104,7 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def chain(self) -> str:
-        """The running digest of all that the files hold."""
+        """The running digest over all files."""
         chain = NO_ROWS_CHAIN
         for file in self.files:
             chain = chained(chain, file.start, file.end, file.rows, file.digest)
@@ -112,15 +112,15 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Ranges that were lost before they were archived, and accepted as lost."""
+        """Accepted gaps: ranges lost before they were archived."""
         return [(file.start, file.end) for file in self.files if file.is_gap]
 
     def missing(self) -> list[tuple[int, int]]:
-        """Ranges between the files that no file stands for."""
+        """Ranges between the files that no file covers."""
         return [(one.end, other.start) for one, other in pairwise(self.files) if one.end < other.start]
 
     def doubled(self) -> list[tuple[int, int]]:
-        """Ranges that two files stand for."""
+        """Ranges covered by two files."""
         return [(other.start, min(one.end, other.end)) for one, other in pairwise(self.files) if one.end > other.start]
 
     # By offset
@@ -131,7 +131,7 @@ class Coverage(msgspec.Struct, frozen=True):
         return index if index >= 0 and offset < self.files[index].end else None
 
     def lacks(self, first: int, stop: int) -> int | None:
-        """The first offset of [first, stop) where the files break off; None: they cover all of it."""
+        """The first offset of [first, stop) that is not covered; None: all are."""
         index, position = self.at(first), first
         while index is not None and position < stop:
             position = self.files[index].end
@@ -140,12 +140,12 @@ class Coverage(msgspec.Struct, frozen=True):
         return position if position < stop else None
 
     def span(self, first: int, stop: int) -> Sequence[RangeFile]:
-        """The files of [first, stop), which they cover."""
+        """The files that cover [first, stop)."""
         begin, end = (self.at(first), self.at(stop - 1)) if first < stop else (None, None)
         return self.files[begin : end + 1] if begin is not None and end is not None else []
 
     def last_stretch(self) -> Sequence[RangeFile]:
-        """The last files that follow each other without a break."""
+        """The last files without a break between them."""
         first = len(self.files) - 1
         while first > 0 and self.files[first - 1].end == self.files[first].start:
             first -= 1
@@ -156,7 +156,7 @@ NO_FILES = Coverage([])
 
 
 def coverage_by_partition(files: Iterable[RangeFile]) -> dict[int, Coverage]:
-    """The files by partition, each partition's in order."""
+    """The files by partition, in offset order."""
     found: dict[int, list[RangeFile]] = {}
     for file in sorted(files):
         found.setdefault(file.partition, []).append(file)

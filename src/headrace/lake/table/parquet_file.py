@@ -1,11 +1,11 @@
-"""One range of a partition as one Parquet file: rows in order, row groups of a few megabytes, statistics for Delta.
+"""Writes a range of a partition as one Parquet file: ordered rows, row groups of a few megabytes, Delta statistics.
 
-Row groups of 4 to 8 MB let a reader that wants one offset, or one hour, skip nearly all of a file. The file is made in
-memory and put in its place whole, with a name that says what is in it (`files`), so a killed task leaves at most
-a file that no commit names.
+With row groups of 4 to 8 MB a reader that wants one offset, or one hour, skips nearly all of a file. The file is built
+in memory and written as a whole, under a name that describes its content (`files`), so a killed task leaves at most a
+file that no commit names.
 
-Compression is most of what a row of 1 KB costs. So files that the archive writes are compressed quickly (snappy, which
-every reader knows), and files that they are merged into, to stay, are compressed well (zstd).
+Compression is most of the cost of a 1 KB row. So the archive compresses files quickly (snappy, which every reader
+supports), and merged files, which stay, well (zstd).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPEATING = ["partition", "timestamp_type", "day"]
 
 
 class RangeWriter:
-    """Takes the rows of a range in the order of offsets and puts them into a file."""
+    """Writes the rows of a range, in offset order, to a file."""
 
     def __init__(self, table: Place, partition: int, start: int, *, to_stay: bool = False) -> None:
         self._table, self._partition, self._start = table, partition, start
@@ -54,7 +54,7 @@ class RangeWriter:
         return self._digest.rows
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes the next rows."""
+        """Adds the next rows."""
         if rows.num_rows == 0:
             return
         self._digest.add(rows)
@@ -70,7 +70,7 @@ class RangeWriter:
                 self._write_group()
 
     def finish(self, end: int) -> Written:
-        """Puts the file in its place; it stands for the range up to `end`."""
+        """Writes the file; it covers the range up to `end`."""
         digest = self._digest.hex()
         return self._put(end, digest)
 
@@ -89,7 +89,7 @@ class RangeWriter:
             self._waiting, self._waiting_bytes = [], 0
 
     def _stats(self) -> str:
-        """As Delta wants them. Our moments are whole milliseconds, so its rounding loses nothing."""
+        """Statistics in Delta's form. Our timestamps are whole milliseconds, so its rounding loses nothing."""
         return json.dumps(
             {
                 "numRecords": self.rows,
@@ -101,7 +101,7 @@ class RangeWriter:
 
 
 def write_gap(table: Place, partition: int, start: int, end: int) -> Written:
-    """A file without rows that stands for records lost before they were archived."""
+    """A file without rows, for records lost before they were archived."""
     return RangeWriter(table, partition, start)._put(end, GAP)
 
 

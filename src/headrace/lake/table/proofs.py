@@ -1,7 +1,6 @@
-"""When a table was last proved, kept beside the tables: who looks at the lake later sees it.
+"""The last verification of each table, stored beside the tables to be shown later.
 
-Of each table the last proof alone. It is a note for people: nothing relies on it, and a lake that cannot be written to
-is no reason for a proof to fail.
+It is information for people: nothing relies on it, and verification succeeds even if the lake is not writable.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MOST_BYTES = 1 << 16
 
 
 def save_proof(table: Place, proof: TableProof) -> bool:
-    """Whether it could be saved."""
+    """Saves it; returns whether that worked."""
     lake, path = _where(table)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -32,7 +31,7 @@ def save_proof(table: Place, proof: TableProof) -> bool:
 
 
 def load_proof(table: Place) -> TableProof | None:
-    """The last proof of a table, if there was one."""
+    """The last verification of a table, if any."""
     lake, path = _where(table)
     try:
         with lake.open(path) as file:

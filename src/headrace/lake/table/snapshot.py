@@ -1,8 +1,8 @@
-"""A table at one moment: whose it is, which files are live, what they cover, and what is recorded as a gap.
+"""A table at one moment: its identity, its live files, their coverage, and recorded gaps.
 
-One for all who look at tables: the archive, its typed tables, cold reads, proof and replay. Rule kept here: what is
-held is what live files cover, told by their names, of a table that says whose it is. A snapshot never changes, so it
-can be read while the next one is taken; taking the next one reads no name a second time.
+Shared by everything that reads tables: the archive, typed tables, cold reads, verification and replay. Rule kept here:
+the content is what live files cover, by their names, in a table that names its topic. A snapshot never changes, so it
+can be read while the next one is taken; taking the next one does not parse known names again.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _OLDEST, _NEWEST, _WRITTEN = "min.timestamp_ms", "max.timestamp_ms", "modificati
 
 
 class TableRefused(ValueError):
-    """This table must not be written to, or cannot be read, and what to do about it."""
+    """This table must not be written to, or cannot be read; says what to do."""
 
 
 class NoTable(TableRefused):
-    """There is none, or none yet."""
+    """There is no table, or not yet."""
 
 
 class StaleArchive(Exception):
-    """Somebody else has committed since this one looked: what was planned is void."""
+    """Somebody else has committed since: the plan is void."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The topic that a table belongs to. Names are used again, ids are not."""
+    """The topic that a table belongs to. Names may be reused, ids are not."""
 
     cluster_id: str
     topic: str
@@ -50,22 +50,22 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, dict=True):
-    """The live files of a table; `lost` are paths that the log names too, of files that nobody can read."""
+    """The live files of a table; `lost` are paths in the log whose files are unreadable."""
 
     place: Place
     version: int
     identity: Identity
     properties: Mapping[str, str]
     named: Mapping[str, RangeFile | None]
-    """By path what the log names; None for a file that the archive did not write."""
+    """The files in the log, by path; None for a file that the archive did not write."""
     coverage: dict[int, Coverage]
-    """By partition what is held."""
+    """Coverage by partition."""
     lost: frozenset[str]
     statistics: pa.Table
 
     @classmethod
     def take(cls, place: Place, delta: DeltaTable, before: Snapshot | None = None) -> Snapshot:
-        """Of a table that was just opened; refused if it is not one that Headrace reads."""
+        """The snapshot of a newly opened table; refused if Headrace cannot read it."""
         identity, properties = _read_identity(place, delta)
         actions = pa.table(delta.get_add_actions(flatten=True))
         known = before.named if before is not None else {}
@@ -78,14 +78,14 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         return cls(place, delta.version(), identity, properties, named, coverage, frozenset(), actions.select(kept))
 
     def update(self, delta: DeltaTable) -> Snapshot:
-        """The next one, from the same handle: quick, and blind to a table that was deleted or replaced."""
+        """The next snapshot, from the same handle: fast, but does not notice a deleted or replaced table."""
         delta.update_incremental()
         if delta.version() == self.version:
             return self
         return Snapshot.take(self.place, delta, self).without(self.lost)
 
     def reopen(self) -> DeltaTable:
-        """The table as it is now; `StaleArchive` if it is not this topic's any more."""
+        """A fresh snapshot; `StaleArchive` if the table no longer belongs to this topic."""
         try:
             delta = self.place.delta()
         except TableNotFoundError:
@@ -97,7 +97,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     # What is held
 
     def of(self, partition: int) -> Coverage:
-        """What is held of a partition."""
+        """The coverage of a partition."""
         return self.coverage.get(partition, NO_FILES)
 
     @cached_property
@@ -107,16 +107,16 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def starts(self) -> dict[int, int]:
-        """Where partitions began that were there when the table was made."""
+        """First offsets of the partitions that existed when the table was created."""
         return _starts(self.properties)
 
     def position(self, partition: int) -> int:
-        """The next offset to archive: where the live files end, or where the partition began."""
+        """The next offset to archive: the end of the live files, or the start of the partition."""
         covered = self.of(partition)
         return covered.end if covered.files else self.starts.get(partition, 0)
 
     def find_lost(self) -> list[RangeFile]:
-        """Live files that are not at their place with their size: the log does not know, and nobody can read them."""
+        """Live files that are missing or have another size, which the log does not show."""
         lost: list[RangeFile] = []
         for number, covered in self.coverage.items():
             sizes = {found.path: found.size_bytes for found in self.place.files(f"p{number}")}
@@ -124,7 +124,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         return lost
 
     def without(self, lost: Iterable[str]) -> Snapshot:
-        """The same, but for files that nobody can read."""
+        """The same snapshot without unreadable files."""
         if not (gone := frozenset(lost)):
             return self
         held = (file for file in self.named.values() if file is not None and file.path not in gone)
@@ -134,7 +134,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def newest_ms(self) -> dict[str, int]:
-        """By path the highest time of a file's records, where Delta has it."""
+        """The highest timestamp of each file, by path, if Delta has it."""
         if _NEWEST not in self.statistics.column_names:
             return {}
         found = zip(self.statistics["path"].to_pylist(), self.statistics[_NEWEST].to_pylist(), strict=True)
@@ -142,9 +142,9 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def ages_ms(self) -> dict[str, int]:
-        """By path what retention goes by: the highest time, or that of the file where no record has one.
+        """The time that retention uses, by path: the highest timestamp, or the file's own time if no record has one.
 
-        As a segment of such records in Kafka: by the times of its records alone it would be of 1969, and go at once.
+        As for such a segment in Kafka: by its records' timestamps it would be from 1969, and be deleted at once.
         """
         written = zip(self.statistics["path"].to_pylist(), self.statistics[_WRITTEN].to_pylist(), strict=True)
         written_ms = dict(written)
@@ -152,7 +152,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def oldest_ms(self) -> int | None:
-        """The lowest time of a record, by statistics; None where there are no rows."""
+        """The lowest timestamp, by statistics; None without rows."""
         if _OLDEST not in self.statistics.column_names:
             return None
         oldest: int | None = pc.min(self.statistics[_OLDEST]).as_py()
@@ -160,7 +160,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
 
 def _read_identity(place: Place, delta: DeltaTable) -> tuple[Identity, Mapping[str, str]]:
-    """Whose table it is, and its properties."""
+    """The table's identity and properties."""
     properties = delta.metadata().configuration
     try:
         identity = Identity(properties[CLUSTER], properties[TOPIC], bytes.fromhex(properties[TOPIC_ID]))

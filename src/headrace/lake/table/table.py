@@ -1,9 +1,9 @@
-"""A topic's Delta table: whose it is, how far it goes, and the one way rows get into it.
+"""A topic's Delta table: its identity, its position, and commits.
 
-The table is the only position. Each commit carries one application transaction per partition whose version is the next
-offset, so of two archives that planned from the same snapshot one commits and the other is refused. What the table
-holds is read from its live files alone: after a restore a transaction still says the old offset, and Delta accepts a
-commit that names a file which is not there. So a commit first sees every file at its place with its size.
+The position is stored only in the table. Each commit carries one application transaction per partition whose version
+is the next offset, so of two archives that planned from the same snapshot one commits and the other is refused. The
+table's content is determined by its live files alone: after a restore a transaction still has the old offset, and
+Delta accepts a commit that names a missing file. So every file's existence and size are checked before a commit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from headrace.lake.table.files import Coverage, RangeFile, coverage_by_partition
 from headrace.lake.table.snapshot import Identity, NoTable, Snapshot, StaleArchive, TableRefused
 
 _TRIES = 20
-"""Of a commit beside others': an archive, a compaction and an expiry each move the table but rarely."""
+"""Attempts of a commit: an archive, a compaction and an expiry rarely commit at the same time."""
 
 
 class LastCommit(msgspec.Struct, frozen=True):
-    """When something was last committed, and as which version."""
+    """Time and version of the last commit."""
 
     version: int
     timestamp_ms: int
@@ -66,7 +66,7 @@ class TopicTable:
 
     @property
     def coverage(self) -> dict[int, Coverage]:
-        """What the live files cover, by partition."""
+        """The coverage of the live files, by partition."""
         return self.snapshot.coverage
 
     @property
@@ -74,7 +74,7 @@ class TopicTable:
         return self._delta.metadata().created_time
 
     def of(self, partition: int) -> Coverage:
-        """What the live files of a partition cover."""
+        """The coverage of a partition's live files."""
         return self.snapshot.of(partition)
 
     def position(self, partition: int) -> int:
@@ -82,23 +82,23 @@ class TopicTable:
         return self.snapshot.position(partition)
 
     def refresh(self) -> None:
-        """Looks at what others, or we, committed since; `StaleArchive` if the table is not this topic's any more."""
-        # Opened anew: a handle that is updated again and again gets slower with each time, and does not notice that a
-        # topic was deleted and made again, and with it its table.
+        """Takes in all commits since; `StaleArchive` if the table no longer belongs to this topic."""
+        # Reopened, because a handle gets slower with every update, and does not notice that a topic was recreated, and
+        # its table with it.
         delta = self.snapshot.reopen()
         self._delta, self.snapshot = delta, Snapshot.take(self.place, delta, self.snapshot)
 
     # What its commits say
 
     def transaction_version(self, partition: int) -> int | None:
-        """The next offset as the last commit said it, which a restore does not take back."""
+        """The next offset according to the last commit, which a restore does not revert."""
         return self._delta.transaction_version(self.identity.transaction(partition))
 
     def last_commit(self) -> LastCommit:
         return LastCommit(self.version, self._delta.history(1)[0]["timestamp"])
 
     def notes(self) -> dict[int, Note]:
-        """What the newest commit of ours says about each partition."""
+        """The notes of our newest commit, by partition."""
         if self._noted is None or self._noted[0] != self.version:
             self._noted = (self.version, newest_notes(self._delta))
         return self._noted[1]
@@ -106,12 +106,12 @@ class TopicTable:
     # Writing
 
     def commit(self, written: Sequence[Written]) -> None:
-        """Adds these files, of ranges that continue what is there, or raises and adds nothing."""
+        """Adds files whose ranges continue the table, or raises and adds nothing."""
         added = coverage_by_partition(one.file for one in written)
         self._transact([], written, lambda: self._continued(added))
 
     def replace(self, files: Sequence[RangeFile], written: Sequence[Written], *, same_rows: bool) -> None:
-        """Puts files in the place of live ones, with the same rows, or takes rows out; raises if they are not live."""
+        """Replaces live files by others with the same or fewer rows; raises if they are not live."""
         self._transact(files, written, lambda: self._replaced(files, written), same_rows=same_rows)
 
     def _transact(
@@ -122,7 +122,7 @@ class TopicTable:
         *,
         same_rows: bool = False,
     ) -> None:
-        """Commits what `result` makes of the partitions. What is refused because the table moved is looked at again."""
+        """Commits what `result` makes of the partitions; retried if the table has changed."""
         actions = log_actions(removed, written, same_rows=same_rows)
         try:
             seen, notes = self._try_to_commit(actions, written, result)
@@ -143,7 +143,7 @@ class TopicTable:
         written: Sequence[Written],
         result: Callable[[], dict[int, Coverage]],
     ) -> tuple[int, dict[int, Note]]:
-        """Commits, again if others were quicker; the version that it was made on, and the notes that it carries."""
+        """Commits, with retries if others were faster; returns the version before it, and its notes."""
         for attempt in range(_TRIES):
             self.refresh()
             after = result()
@@ -162,7 +162,7 @@ class TopicTable:
         raise StaleArchive(f"The table in {self.place} changes too often to commit.")
 
     def _continued(self, added: Mapping[int, Coverage]) -> dict[int, Coverage]:
-        """The partitions with files behind those that they have."""
+        """The partitions with files appended."""
         after: dict[int, Coverage] = {}
         for number, new in added.items():
             position = self.position(number)
@@ -173,7 +173,7 @@ class TopicTable:
         return after
 
     def _replaced(self, files: Sequence[RangeFile], written: Sequence[Written]) -> dict[int, Coverage]:
-        """The partitions with other files in the place of some; the others must be those that were noted."""
+        """The partitions with some files replaced; the old ones must match the notes."""
         gone, notes = {file.path for file in files}, self.notes()
         after: dict[int, Coverage] = {}
         for number in {file.partition for file in files}:

@@ -1,4 +1,4 @@
-"""The Arrow types of fields: what a schema's columns are in a table."""
+"""The Arrow types of a schema's fields."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Records in Avro, decoded by fastavro: plain, or in Confluent's wire format (a zero byte and the id of the schema).
 
-One schema without an id is for plain records, or there is one for each id; the last one given makes the columns, and
-older records are read into it by Avro's own rules. An id that nobody gave a schema for is a reject, not a guess: read
-with another's schema its bytes could make sense and mean something else.
+There is either one schema without an id, for plain records, or one per id. The last one defines the columns, and older
+records are converted to it by Avro's own rules. A record with an unknown id is rejected, because read with another
+schema its bytes could make sense and mean something else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_REASON = 300
 
 
 class AvroParser:
-    """Turns values into columns. `schemas` are by id, as text; `any` is alone, and for records without one."""
+    """Parses values to columns. `schemas` are by id, as text; `any` stands alone, for records without an id."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._writers = {key: parsed_avro(schema) for key, schema in schemas.items()}
@@ -40,14 +40,14 @@ class AvroParser:
         self.root = read_avro(newest)
 
     def parse(self, values: Sequence[bytes | None]) -> Parsed:
-        """The columns of the values that parse, and why others do not. A null is a row of nulls."""
+        """The columns of parsed values, and the errors of the others. A null becomes a row of nulls."""
         parsed = Parsed()
         objects: list[Any] = []
         for at, value in enumerate(values):
             try:
                 objects.append(None if value is None else self._decode(value))
                 parsed.rows.append(at)
-            except Exception as error:  # whatever fastavro makes of bytes that are something else
+            except Exception as error:  # whatever fastavro raises for other bytes
                 parsed.reject(at, _reason(error))
         parsed.convert(objects, self._convert, _reason)
         return parsed
@@ -65,7 +65,7 @@ class AvroParser:
         return self._read(value, _WIRE_BYTES, carried)
 
     def _check_plain(self, value: bytes, carried: str | None) -> None:
-        """Bytes that may be a record after an id are not taken for a plain one: the id may be another schema's."""
+        """Refuses bytes that could also be a record with an id: the id may belong to another schema."""
         check = self._checks[ANY_ID]
         try:
             check(value, 0)
@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """With names for what JSON has no numbers for: NaN and the infinities."""
+    """Encodes JSON with names for NaN and the infinities."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Parsed records as Arrow columns: field by field over all records, never record by record over all fields.
+"""Converts parsed records to Arrow columns: field by field over all records, never record by record.
 
-Objects are msgspec structs or dicts, which `of` tells apart. A struct inside a list inside a struct becomes three
-passes over flat lists, each as long as the values that it holds, which is what makes it fast.
+Objects are msgspec structs or dicts, which `of` distinguishes. A struct in a list in a struct becomes three passes over
+flat lists of values, which makes it fast.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from headrace.lake.typed.arrow import arrow_type
 from headrace.schemas.fields import Field, FieldType, visible
 
 Of = Callable[[FieldType, int], Callable[[Any], Any]]
-"""What takes a field out of an object, by the object's type and the field's number among all its fields."""
+"""Returns a getter for a field, by the object's type and the field's index."""
 
 _FLAT = ("string", "integer", "boolean", "date", "binary", "decimal")
 _FIRST, _LAST = (pa.scalar(at, pa.timestamp("us", "UTC")) for at in (-62_135_596_800_000_000, 253_402_300_799_999_999))
 
 
 def attribute(kind: FieldType, number: int) -> Callable[[Any], Any]:
-    """Of the structs that `typed_json` decodes."""
+    """For structs decoded from JSON."""
     return operator.attrgetter(f"f{number}")
 
 
 def entry(kind: FieldType, number: int) -> Callable[[Any], Any]:
-    """Of dicts."""
+    """For dicts."""
     name = kind.fields[number].name
     return lambda found: found.get(name)
 
 
 def column(values: Sequence[Any], kind: FieldType, of: Of, text: Callable[[Any], str | None]) -> pa.Array:
-    """The column of a field's values; `text` makes JSON of what has no type."""
+    """The column of a field's values; `text` encodes values without a type as JSON."""
     match kind.kind:
         case "object":
             return _struct(values, kind, of, text)
@@ -62,7 +62,7 @@ def column(values: Sequence[Any], kind: FieldType, of: Of, text: Callable[[Any],
 
 
 def _doubles(values: Sequence[Any]) -> pa.Array:
-    """Numbers as doubles; Arrow refuses integers of more than 53 bits, of which a double holds some."""
+    """Numbers as doubles; Arrow refuses all integers of more than 53 bits, although some fit a double."""
     try:
         return pa.array(values, pa.float64())
     except (pa.ArrowInvalid, OverflowError):
@@ -80,7 +80,7 @@ def _double(value: int) -> float:
 
 
 def field_columns(values: Sequence[Any], kind: FieldType, of: Of, text: Callable[[Any], str | None]) -> list[pa.Array]:
-    """The columns of an object's fields; all null where there is no object."""
+    """The columns of an object's fields; all null if there is no object."""
     shown = {id(field) for field in visible(kind)}
     has_null = any(value is None for value in values)
     found = []
@@ -103,7 +103,7 @@ def _struct(values: Sequence[Any], kind: FieldType, of: Of, text: Callable[[Any]
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Where each list begins; null where there is none."""
+    """The start of each list; null if there is none."""
     lengths = np.fromiter((0 if value is None else len(value) for value in values), dtype=np.int32, count=len(values))
     ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)))
     missing = [value is None for value in values]

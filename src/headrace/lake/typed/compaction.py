@@ -1,7 +1,7 @@
-"""Small files of typed tables and rejects become large ones, by the rule of the raw tables' compaction.
+"""Merges small files of typed tables and rejects, by the same rule as for raw tables.
 
-Rows stay as they are and in their order; a file from before a column came gets nulls in it. Rejects have files only
-where there were rejects: what lies between two of them holds none, so they are merged across it.
+Rows and their order stay the same; files from before a column was added get nulls in it. Rejects have files only where
+records were rejected; the ranges between them have none, so files are merged across those.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from headrace.lake.typed.writer import DerivedWriter
 from headrace.lake.upkeep.compaction import FAN_IN, TARGET_BYTES, first_merge
 
 OnTasks = Callable[[Sequence[bytes], Callable[[bytes], bytes]], Sequence[bytes]]
-"""What runs a function over tasks, which travel as bytes."""
+"""Runs a function over tasks, which are passed as bytes."""
 
 
 class DerivedMergePlan(msgspec.Struct, frozen=True):
-    """Files of one partition that are to become one; the schema as Arrow writes it."""
+    """Files of one partition to merge; the schema in Arrow's serialised form."""
 
     table: Place
     files: list[RangeFile]
@@ -35,12 +35,12 @@ class DerivedMergePlan(msgspec.Struct, frozen=True):
 
 
 def here(tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
-    """One after another, in this process."""
+    """Runs them one after another, in this process."""
     return [run(task) for task in tasks]
 
 
 def compact_derived(table: DerivedTable) -> tuple[int, int]:
-    """Merges until nothing is left to merge; how many files became how many."""
+    """Merges until nothing is left to merge; returns how many files became how many."""
     before = after = 0
     while merged := merge_small_files(table, here, at_least=2):
         before, after = before + sum(merged), after + len(merged)
@@ -48,7 +48,7 @@ def compact_derived(table: DerivedTable) -> tuple[int, int]:
 
 
 def merge_small_files(table: DerivedTable, on_tasks: OnTasks, *, at_least: int = FAN_IN) -> list[int]:
-    """Merges once in each partition that has enough files alike; how many files each merge replaced."""
+    """Merges once in each partition with enough files of similar size; returns how many files each merge replaced."""
     found = (first_merge(_joined(covered), at_least, TARGET_BYTES) for covered in table.coverage.values())
     chosen = [{file.path for file in files} for files in found if files]
     live = {file.path: file for covered in table.coverage.values() for file in covered.files}
@@ -69,12 +69,12 @@ def merge_small_files(table: DerivedTable, on_tasks: OnTasks, *, at_least: int =
 
 
 def merge_derived_encoded(content: bytes) -> bytes:
-    """A merge and the file that it wrote, as bytes."""
+    """A merge and its file, as bytes."""
     return msgspec.msgpack.encode(merge_derived(msgspec.msgpack.decode(content, type=DerivedMergePlan)))
 
 
 def merge_derived(plan: DerivedMergePlan) -> Written:
-    """Writes the merged file; a part that is not as it was written is refused."""
+    """Writes the merged file; a part that has changed since it was written is refused."""
     schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
     writer = DerivedWriter(plan.table, schema, plan.files[0].partition, plan.files[0].start)
     for file in plan.files:
@@ -99,6 +99,6 @@ def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _joined(covered: Coverage) -> Coverage:
-    """The files as if each began where the one before it ended."""
+    """The files, with each extended back to the end of the one before."""
     ends = [covered.start, *(file.end for file in covered.files[:-1])]
     return Coverage([msgspec.structs.replace(file, start=end) for file, end in zip(covered.files, ends, strict=True)])

@@ -1,4 +1,4 @@
-"""What a topic's schema means for its typed table: how records are parsed, and which columns there are."""
+"""The parser and the columns of a typed table, by its topic's schema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.schemas.json_schema import ReadSchema
 
 
 def parser_of(definition: Definition) -> Parser:
-    """What turns records into columns."""
+    """The parser of the schema's format."""
     if definition.format == "avro":
         return AvroParser(definition.schema)
     read = ReadSchema(definition.schema)

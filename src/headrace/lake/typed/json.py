@@ -1,8 +1,8 @@
-"""Records in JSON: decoded and checked by msgspec against types made from the schema, a bad one without harm to others.
+"""Parses JSON records: decoded and checked by msgspec against types generated from the schema, one by one.
 
-msgspec checks while it decodes and says where a value is wrong. A table whose schema evolves first decodes strictly;
-what breaks there and is fine without the fields that nobody knows yet is a record with new fields. An integer in a
-column of doubles stays an integer up to there: one that a double does not hold is not rounded but rejected.
+msgspec checks while it decodes and reports where a value is wrong. If the schema evolves, records are first decoded
+strictly; one that fails there but passes when unknown fields are ignored has new fields. An integer in a column of
+doubles stays an integer until then: one that does not fit a double is rejected, not rounded.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SIMPLE: dict[str, Any] = {
 
 
 class JsonParser:
-    """Turns values into columns. `show` is of a schema that evolves: what a record with new fields shows of itself.
+    """Parses values to columns. If the schema evolves, `show` returns the schema of a record with new fields.
 
-    It raises `ValueError` for one that cannot become a row.
+    It raises `ValueError` for a record that cannot become a row.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class JsonParser:
         self._decode_known = msgspec.json.Decoder(_or_null(known) if is_nullable else known).decode
 
     def parse(self, values: Sequence[bytes | None]) -> Parsed:
-        """The columns of the values that parse, and why others do not. A null is a row of nulls."""
+        """The columns of parsed values, and the errors of the others. A null becomes a row of nulls."""
         parsed = Parsed()
         objects: list[Any] = []
         for at, value in enumerate(values):
@@ -137,7 +137,7 @@ def _struct(kind: FieldType, strict: bool) -> Any:
 
 
 def _nothing(kind: FieldType, strict: bool) -> Any:
-    """Of a field of which only emptiness was seen: the same emptiness, or anything."""
+    """The type of a field that only had empty values: the same empty value, or anything."""
     if not strict:
         return msgspec.Raw
     if kind.empty == "array":
@@ -146,16 +146,16 @@ def _nothing(kind: FieldType, strict: bool) -> Any:
 
 
 def _number(kind: FieldType) -> Any:
-    """Integers as they are: only the column shows whether a double holds them."""
+    """Keeps integers: only the column shows whether they fit a double."""
     checks: dict[str, Any] = dict(kind.checks)
     if not float(checks.get("multiple_of", 1)).is_integer():
-        return _meta(float, checks)  # whether an integer is one of a fraction is for doubles to say
+        return _meta(float, checks)  # multipleOf a fraction is checked on doubles
     integers = {check: whole(check, bound) for check, bound in checks.items() if abs(bound) < _MOST}
     return Union[_meta(int, integers), _meta(float, checks)]  # noqa: UP007  # no syntax for types known so late
 
 
 def _or_null(inner: Any) -> Any:
-    # A raw value may be null already, and stands alone.
+    # A raw value may already be null, and cannot be in a union.
     return inner if inner is msgspec.Raw else Union[inner, None]  # noqa: UP007  # no syntax for types known so late
 
 

@@ -1,4 +1,4 @@
-"""What every format's parser gives."""
+"""The result of every format's parser."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 import pyarrow as pa
 
 _NO_COLUMN = (UnicodeEncodeError, pa.ArrowException, OverflowError, ValueError)
-"""Such as a moment before the year 1, or a decimal of more digits than its type."""
+"""Arrow's errors for a timestamp before the year 1, a decimal with too many digits, and the like."""
 
 
 class Parsed(msgspec.Struct):
-    """Columns for the records that parse (`rows` are their numbers), and the others with the reason."""
+    """Columns of the parsed records (`rows` are their indexes), and the others with the reason."""
 
     columns: list[pa.Array] = []
     rows: list[int] = []
     rejected: list[tuple[int, str]] = []
     shown: list[dict[str, Any]] = []
-    """Of records that parse and have fields which the schema lacks: what they show of themselves, as a schema."""
+    """Schemas of parsed records with new fields."""
 
     def reject(self, row: int, reason: str) -> None:
         self.rejected.append((row, reason))
@@ -30,7 +30,7 @@ class Parsed(msgspec.Struct):
         columns_of: Callable[[Sequence[Any]], list[pa.Array]],
         reason_of: Callable[[Exception], str],
     ) -> None:
-        """Makes columns of the objects of `rows`; those that Python has and Arrow has not are rejected."""
+        """Converts the objects of `rows` to columns; values that Arrow cannot represent are rejected."""
         try:
             self.columns = columns_of(objects)
         except _NO_COLUMN:
@@ -49,6 +49,6 @@ class Parsed(msgspec.Struct):
 
 
 class Parser(Protocol):
-    """Turns values into columns; what is wrong with one harms no other."""
+    """Parses values to columns; a bad value does not affect others."""
 
     def parse(self, values: Sequence[bytes | None]) -> Parsed: ...

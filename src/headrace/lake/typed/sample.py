@@ -1,6 +1,6 @@
-"""Values that a schema is inferred from: of old records and new ones alike, so that it covers what a topic has had.
+"""A sample of values to infer a schema from, old and new ones, so that it covers the topic's history.
 
-Of each partition pieces are taken from its beginning to its end, evenly spread; of a small one, all.
+Each partition is sampled in pieces spread evenly from its start to its end; a small one is read completely.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 SAMPLE = 10_000
-"""Records of each partition."""
+"""Records per partition."""
 
 PIECES = 10
 PIECE_BYTES = 8 * 1024 * 1024
-"""At most of one piece, so that large records do not make it long."""
+"""Maximum bytes of a piece, so that large records do not make it slow."""
 
 
 def sample(lake: Place, identity: Identity, cluster: Cluster) -> Iterator[bytes]:
-    """Values of the raw table, or, before there is one, of the topic; of each record once."""
+    """Values from the raw table or, before there is one, from the topic; each record at most once."""
     raw = find_table(lake, identity)
     if raw is not None and raw.coverage:
         for covered in raw.coverage.values():
@@ -42,13 +42,13 @@ def sample(lake: Place, identity: Identity, cluster: Cluster) -> Iterator[bytes]
 
 
 def _starts(total: int) -> list[int]:
-    """Where pieces begin, the last one so that it takes the newest."""
+    """The starts of the pieces; the last one includes the newest records."""
     size = SAMPLE // PIECES
     return sorted({piece * max(0, total - size) // (PIECES - 1) for piece in range(PIECES)})
 
 
 def _pieces(total: int, values_from: Callable[[int], Iterator[tuple[int, bytes | None]]]) -> Iterator[bytes]:
-    """Pieces meet in a small partition, and where offsets are sparse: each goes on where the one before it ended."""
+    """Reads the pieces; where they overlap, in a small or sparse partition, one continues where the last ended."""
     following = 0
     for start in _starts(total):
         taken_bytes = 0
@@ -64,13 +64,13 @@ def _pieces(total: int, values_from: Callable[[int], Iterator[tuple[int, bytes |
 def _topic_values(
     reader: Reader, partition: TopicPartition, first: int, start: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    """The values of a partition's records from this many offsets after the first on, and how far they are from it."""
+    """Values of a partition's records from this distance to the first offset on, and their distances."""
     for _, _, record in reader.read({partition: first + start}):
         yield record.offset - first, record.value
 
 
 def _table_values(place: Place, covered: Coverage, start: int) -> Iterator[tuple[int, bytes | None]]:
-    """The values of a partition's rows from the row of this number on, and the number of each."""
+    """Values of a partition's rows from this row number on, and their row numbers."""
     return enumerate(_rows_from(place, covered, start), start)
 
 

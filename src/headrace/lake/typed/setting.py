@@ -1,4 +1,4 @@
-"""Giving a topic its schema: from a file, by example, or from what it has; and what is known of schemas in a lake."""
+"""Sets a topic's schema, from a file, examples or its records, and lists the schemas of a lake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.schemas.fields import count_columns
 
 
 def identity_of(lake: Place, topic: str, cluster: Cluster) -> Identity:
-    """Whose table it is: as the raw table says, or, before there is one, as the broker does."""
+    """The table's identity: from the raw table or, before there is one, from the broker."""
     try:
         (raw,) = tables_in(lake, [topic])
     except TableRefused:
@@ -37,7 +37,7 @@ def identity_of(lake: Place, topic: str, cluster: Cluster) -> Identity:
 
 
 def set_definition(lake: Place, identity: Identity, definition: Definition, *, rebuild: bool = False) -> DerivedTable:
-    """Gives a topic its schema: makes the typed table, adds columns to it, or makes it anew."""
+    """Sets a topic's schema: creates the typed table, adds columns to it, or rebuilds it."""
     columns = table_columns(definition)
     typed = find_typed(lake, identity)
     if typed is None:
@@ -52,7 +52,7 @@ def set_definition(lake: Place, identity: Identity, definition: Definition, *, r
 
 
 class SchemaInfo(msgspec.Struct, frozen=True):
-    """A topic's schema and how far its tables are."""
+    """A topic's schema and the progress of its tables."""
 
     topic: str
     format: str
@@ -65,7 +65,7 @@ class SchemaInfo(msgspec.Struct, frozen=True):
 
 
 def schema_info(lake: Place, raw: TopicTable) -> SchemaInfo | None:
-    """What is known of a topic's typed table."""
+    """The state of a topic's typed table."""
     typed = find_typed(lake, raw.identity)
     if typed is None or typed.definition is None:
         return None
@@ -78,7 +78,7 @@ def schema_info(lake: Place, raw: TopicTable) -> SchemaInfo | None:
 
 
 def schemas_waiting(lake: Place, topics: Sequence[str], refused: OnRefused) -> list[SchemaInfo]:
-    """Those that were set before the first archive of their topic."""
+    """Schemas set before the first archive of their topic."""
     return [
         _info(typed, typed.definition, 0, 0)
         for typed in typed_without_raw(lake, topics, refused)
@@ -88,7 +88,7 @@ def schemas_waiting(lake: Place, topics: Sequence[str], refused: OnRefused) -> l
 
 def _info(typed: DerivedTable, definition: Definition, rejected: int, lag: int) -> SchemaInfo:
     root = definition.root()
-    columns = count_columns(root) - (root.kind == "object")  # another one has a column of its own, `value`
+    columns = count_columns(root) - (root.kind == "object")  # any other has one column, `value`
     return SchemaInfo(
         typed.identity.topic, definition.format, definition.evolves, columns, typed.rows, rejected, lag,
         str(typed.place),
@@ -96,20 +96,20 @@ def _info(typed: DerivedTable, definition: Definition, rejected: int, lag: int) 
 
 
 def found_definition(lake: Place, identity: Identity) -> Definition | None:
-    """The schema that a topic was given, if it was."""
+    """The topic's schema, if it has one."""
     typed = find_typed(lake, identity)
     return None if typed is None else typed.definition
 
 
 def definition_of(lake: Place, identity: Identity) -> Definition:
-    """The schema that a topic was given."""
+    """The topic's schema."""
     if (found := found_definition(lake, identity)) is None:
         raise TableRefused(f"{identity.topic} has no schema: set one with `headrace lake schema set`.")
     return found
 
 
 def unset_definition(lake: Place, identity: Identity) -> DerivedTable:
-    """Takes the schema away: the tables stay as they are."""
+    """Removes the schema; the tables stay as they are."""
     definition_of(lake, identity)
     typed = find_typed(lake, identity)
     assert typed is not None

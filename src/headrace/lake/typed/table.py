@@ -1,9 +1,9 @@
-"""The tables that are made from a topic's table: the typed rows, and the records that did not parse.
+"""The tables derived from a topic's table: typed rows, and rejects, the records that did not parse.
 
-Each has its own position, the end of its live files, and each commit carries application transactions, as the raw
-table's do: whatever is killed, a row is in one of the two, once. Rejects are committed first, so that what
-the typed table covers is complete. Both can be made anew from the raw table at any time; a generation in both tells
-rejects of a former schema from those of this one.
+Each has its own position, the end of its live files, and each commit carries application transactions, as in the raw
+table: whatever is killed, a row is in exactly one of the two. Rejects are committed first, so that the range covered by
+the typed table is complete. Both can be rebuilt from the raw table at any time; a generation number distinguishes
+rejects of an earlier schema.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from headrace.schemas.definition import Definition, read_definition
 SCHEMA, DERIVED, GENERATION = "headrace.schema", "headrace.derived", "headrace.generation"
 What = Literal["typed", "rejects"]
 TYPED = folder_of_derived("", "typed")
-"""What the folder of a typed table has behind that of the raw one."""
+"""Suffix of a typed table's folder."""
 
 REJECTS_SCHEMA = pa.schema(
     [
@@ -53,7 +53,7 @@ REJECTS_SCHEMA = pa.schema(
 
 
 class DerivedTable:
-    """One of the two, as of the last `refresh`."""
+    """One of the two tables, as of the last `refresh`."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -76,12 +76,12 @@ class DerivedTable:
 
     @property
     def coverage(self) -> dict[int, Coverage]:
-        """What the live files cover, by partition."""
+        """The coverage of the live files, by partition."""
         return self.snapshot.coverage
 
     @property
     def state(self) -> tuple[int, dict[int, int]]:
-        """What a plan was made from: the generation, and how far each partition is."""
+        """The basis of a plan: the generation, and the position of each partition."""
         return self.generation, {partition: covered.end for partition, covered in self.coverage.items()}
 
     def of(self, partition: int) -> Coverage:
@@ -93,12 +93,12 @@ class DerivedTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as they are committed."""
+        """The committed columns."""
         return pa.schema(self._delta.schema().to_arrow())
 
     def commit(self, written: Sequence[Written]) -> None:
         """Adds these files, or raises and adds nothing."""
-        self.snapshot.reopen()  # another topic may have its tables here by now
+        self.snapshot.reopen()  # the folder may belong to another topic by now
         added = coverage_by_partition(one.file for one in written)
         for partition, covered in added.items():
             if self.of(partition).files and covered.start < self.of(partition).end:
@@ -106,12 +106,12 @@ class DerivedTable:
         self._transact([], written, [*added.values()])
 
     def replace(self, files: Sequence[RangeFile], written: Written) -> None:
-        """Puts a file in the place of live ones of its partition, with the same rows."""
+        """Replaces live files of a partition by one with the same rows."""
         self.snapshot.reopen()
         self._transact(files, [written], [self.of(written.file.partition)])
 
     def _transact(self, removed: Sequence[RangeFile], written: Sequence[Written], after: Sequence[Coverage]) -> None:
-        """Commits against what was last seen; each partition's transaction is refused where another moved it since."""
+        """Commits against the last refresh; refused if another commit has changed one of the partitions since."""
         actions = log_actions(removed, written, same_rows=bool(removed))
         transactions = [
             Transaction(f"{self.identity.transaction(covered.files[0].partition)}/{self.what}", covered.end)
@@ -133,7 +133,7 @@ class DerivedTable:
             shorten_log(self.place, self.snapshot.version)
 
     def evolve(self, definition: Definition) -> None:
-        """Takes another schema: first its new columns, then itself, so that no row has a column that is not there."""
+        """Changes the schema: first adds its columns, then sets it, so that no row has a missing column."""
         self.snapshot.reopen()
         wanted, has = table_columns(definition), self.schema
         for field in wanted:
@@ -151,7 +151,7 @@ class DerivedTable:
         self.set_definition(definition)
 
     def set_definition(self, definition: Definition | None) -> None:
-        """Keeps the schema; None: the table gets no more rows."""
+        """Stores the schema; None: the table gets no more rows."""
         self._delta = self.place.delta()
         text = "" if definition is None else definition.text()
         self._delta.alter.set_table_properties({SCHEMA: text}, raise_if_not_exists=False)
@@ -160,7 +160,7 @@ class DerivedTable:
 
 
 def find_typed(lake: Place, identity: Identity) -> DerivedTable | None:
-    """The topic's typed table. That of a former topic of this name hands its schema on to a new one."""
+    """The topic's typed table. A recreated topic inherits the schema of the old one."""
     found, former = _find(lake, identity, "typed")
     if found is None and former is not None and former.definition is not None:
         return make_derived(lake, identity, "typed", table_columns(former.definition), former.definition)
@@ -168,7 +168,7 @@ def find_typed(lake: Place, identity: Identity) -> DerivedTable | None:
 
 
 def typed_without_raw(lake: Place, topics: Sequence[str], refused: OnRefused) -> Iterator[DerivedTable]:
-    """The typed tables of topics, if any are named of these, that were not archived yet."""
+    """The typed tables of topics, or of the named ones, that were not archived yet."""
     folders = lake.folders()
     for raw in sorted(folder.removesuffix(TYPED) for folder in folders if folder.endswith(TYPED)):
         place = lake / f"{raw}{TYPED}"
@@ -181,19 +181,19 @@ def typed_without_raw(lake: Place, topics: Sequence[str], refused: OnRefused) ->
 
 
 def find_rejects(lake: Place, typed: DerivedTable) -> DerivedTable | None:
-    """The rejects beside a typed table, if there are any of its generation."""
+    """The rejects of a typed table, if there are any of its generation."""
     found, _ = _find(lake, typed.identity, "rejects")
     return found if found is not None and found.generation == typed.generation else None
 
 
 def find_derived(lake: Place, identity: Identity) -> list[DerivedTable]:
-    """The tables that are made from a topic's table, as far as they are there."""
+    """The existing tables derived from a topic's table."""
     found = (_find(lake, identity, "typed")[0], _find(lake, identity, "rejects")[0])
     return [table for table in found if table is not None]
 
 
 def open_rejects(lake: Place, typed: DerivedTable) -> DerivedTable:
-    """The rejects beside a typed table; those of a schema before the last rebuild are dropped."""
+    """The rejects of a typed table; those from before the last rebuild are dropped."""
     found, _ = _find(lake, typed.identity, "rejects")
     if found is None or found.generation != typed.generation:
         place = found.place if found is not None else None
@@ -213,7 +213,7 @@ def make_derived(
     place: Place | None = None,
     generation: int = 0,
 ) -> DerivedTable:
-    """Makes a table, or anew the one in `place`: its rows go in the same commit."""
+    """Creates a table, or recreates the one in `place`: its rows are removed in the same commit."""
     overwrites = place is not None
     if place is None:
         place = _free_place(lake, identity, what)
@@ -224,7 +224,7 @@ def make_derived(
         DERIVED: what, GENERATION: str(generation), SCHEMA: definition.text() if definition else "",
         "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     }  # fmt: skip
-    # Another archive may be making it too: then its table is as good as ours.
+    # Another archive may create it at the same time: its table is as good as ours.
     with contextlib.nullcontext() if overwrites else contextlib.suppress(DeltaError):
         DeltaTable.create(
             place.uri, columns, mode="overwrite" if overwrites else "ignore", name=f"{identity.topic} {what}",
@@ -239,7 +239,7 @@ def _places(lake: Place, identity: Identity, what: What) -> tuple[Place, Place]:
 
 
 def _find(lake: Place, identity: Identity, what: What) -> tuple[DerivedTable | None, DerivedTable | None]:
-    """The topic's table, and one that a topic of the same name had before."""
+    """The topic's table, and that of a deleted topic of the same name."""
     former = None
     for place in _places(lake, identity, what):
         if place.has_table():
@@ -251,7 +251,7 @@ def _find(lake: Place, identity: Identity, what: What) -> tuple[DerivedTable | N
 
 
 def _free_place(lake: Place, identity: Identity, what: What) -> Place:
-    """Where a new table goes: a former topic's moves away, or stays where a store cannot rename."""
+    """The location of a new table: a deleted topic's is moved away, unless the store cannot rename."""
     plain, with_id = _places(lake, identity, what)
     if not plain.has_table():
         return plain
@@ -264,7 +264,7 @@ def _free_place(lake: Place, identity: Identity, what: What) -> Place:
 
 
 def _fits(wanted: pa.DataType, has: pa.DataType) -> bool:
-    """Whether a column can take values of a type, possibly after more fields were added inside of it."""
+    """Whether a column accepts values of a type, possibly after adding nested fields."""
     if pa.types.is_struct(wanted) and pa.types.is_struct(has):
         known = {field.name: field.type for field in has}
         return all(field.name not in known or _fits(field.type, known[field.name]) for field in wanted)

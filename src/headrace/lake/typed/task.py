@@ -1,7 +1,7 @@
-"""What a task does for a typed table: read a range of the raw table, parse it, write its typed rows and its rejects.
+"""A task of a typed table: reads a range of the raw table, parses it, writes typed rows and rejects.
 
-Like the archive's own tasks it decides nothing, and what is wrong with one range is its answer, not its failure. Where
-a schema evolves, a range with new fields gives these fields instead of files: columns are committed before rows.
+Like the archive's own tasks it decides nothing, and a problem with its range is a result, not a failure. If the schema
+evolves, a range with new fields returns those fields instead of files: columns are committed before rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = ["offset", "timestamp", "key", "value"]
 
 
 class DeriveTask(msgspec.Struct, frozen=True):
-    """The offsets [start, end) of a partition, the raw files that hold them, and where their rows go."""
+    """The offsets [start, end) of a partition, their raw files, and the tables for their rows."""
 
     topic: str
     partition: int
@@ -42,15 +42,15 @@ class DeriveTask(msgspec.Struct, frozen=True):
     rejects: Place
     definition: Definition
     rejected_end: int = 0
-    """Up to here the rejects are committed already, by a run that was killed before its typed rows were."""
+    """Rejects are already committed up to here, by a run killed before it committed its typed rows."""
     rejected: list[int] = []
     """Their offsets from `start` on."""
     is_final: bool = False
-    """What new fields it has stays out: the schema has grown by what it can."""
+    """New fields are ignored: the schema cannot grow any more."""
 
 
 class DeriveOutcome(msgspec.Struct, frozen=True):
-    """What became of a range: files; or the schema of records with new fields; or trouble."""
+    """The result of a range: files, or the schema of records with new fields, or a problem."""
 
     range: DeriveTask
     typed: Written | None = None
@@ -58,9 +58,9 @@ class DeriveOutcome(msgspec.Struct, frozen=True):
     shown: dict[str, Any] | None = None
     trouble: str | None = None
     passes: bool = False
-    """Another try may succeed, such as on a disk that was full."""
+    """A retry may succeed, as after a full disk."""
     missing: str | None = None
-    """A raw file that is not there: merged with others and deleted since it was listed, or lost."""
+    """A missing raw file: merged and deleted since it was listed, or lost."""
 
 
 def derive_encoded(content: bytes) -> bytes:
@@ -79,7 +79,7 @@ def derive(wanted: DeriveTask) -> DeriveOutcome:
 
 
 class _Missing(Exception):
-    """The path of a raw file that is not there."""
+    """The path of a missing raw file."""
 
 
 def _derive(wanted: DeriveTask) -> DeriveOutcome:
@@ -99,12 +99,12 @@ def _derive(wanted: DeriveTask) -> DeriveOutcome:
     try:
         return DeriveOutcome(wanted, typed.finish(wanted.end), rejects.finish(wanted.end) if rejects.rows else None)
     except (OSError, DeltaError) as error:
-        # A full disk, a store that is away.
+        # A full disk, or an unavailable store.
         return DeriveOutcome(wanted, trouble=reason(error), passes=True)
 
 
 def _parse(parser: Parser, rows: pa.RecordBatch, wanted: DeriveTask) -> Parsed:
-    """Rows that are in the rejects already stay there, whatever the schema says by now."""
+    """Rows already in the rejects stay there, whatever the current schema."""
     parsed = parser.parse(rows.column("value").to_pylist())
     if wanted.rejected:
         offsets = rows.column("offset").to_numpy()[parsed.rows]

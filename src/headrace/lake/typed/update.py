@@ -1,8 +1,8 @@
-"""Typed tables, kept up with the raw ones: what is in the raw table and not yet parsed is parsed, range by range.
+"""Keeps typed tables up to date with the raw ones: new raw rows are parsed, range by range.
 
-They are made from the raw table's files, never from the topic, so they can be made anew at any time and never hold
-more than the raw table did. A round plans from the tables alone, lets tasks write, and commits rejects first, then
-typed rows; killed anywhere, the next round goes on from what is committed.
+Typed tables are derived from the raw table's files, never from the topic, so they can be rebuilt at any time and never
+have more than the raw table. A round plans from the tables alone, lets tasks write, and commits rejects first, then
+typed rows; killed anywhere, the next round continues from what is committed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from headrace.schemas.definition import Definition
 from headrace.schemas.infer import both, grown, said_of
 
 RANGE_BYTES = 64 * 1024 * 1024
-"""Of raw files for one task, more if a single file is larger."""
+"""Bytes of raw files per task, more if a single file is larger."""
 
 MOST_LEFT_OUT = 10_000
-"""Fields without a column that are remembered of a topic, to be told once."""
+"""Fields without a column remembered per topic, so that each is reported once."""
 
 FRUITLESS_ROUNDS = 5
-"""In a row, after which it is given up."""
+"""Consecutive failures before giving up."""
 
 
 class DeriveRound(msgspec.Struct):
-    """What a round did; `lag` is what is left of the raw tables, in offsets, but for what is stopped."""
+    """The result of a round; `lag` is the number of raw offsets left, without stopped partitions."""
 
     rows: int = 0
     rejected: int = 0
@@ -46,7 +46,7 @@ class DeriveRound(msgspec.Struct):
 
 
 class Derivation:
-    """Keeps typed tables. `on_tasks` does the work: here, or on a cluster."""
+    """Updates typed tables. `on_tasks` runs the tasks: here, or on a cluster."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Derivation:
         self._lake, self._on_tasks, self._say, self._at_step = lake, on_tasks, say, at_step
         self._known: dict[tuple[Identity, str], DerivedTable] = {}
         self.troubles: dict[tuple[str, int], str] = {}
-        """What stops a partition; it is looked at again in each round."""
+        """Why a partition is stopped; checked again in each round."""
         self.setbacks: dict[str, str] = {}
-        """By topic, why rows could not be written in its last round; another try may succeed."""
+        """By topic, why rows could not be written in the last round; a retry may succeed."""
         self._left_out: dict[str, set[str]] = {}
-        """Fields that stay out of a topic's typed table, as far as that was said."""
+        """Fields left out of a topic's typed table that were reported."""
 
     def catch_up(self, raw: TopicTable) -> DeriveRound:
-        """Parses all that a raw table has; `OSError` where its rows cannot be written."""
+        """Parses everything in a raw table; `OSError` if rows cannot be written."""
         total = DeriveRound()
         fruitless = 0
         while True:
@@ -83,7 +83,7 @@ class Derivation:
             raw.refresh()
 
     def round(self, tables: Sequence[TopicTable]) -> DeriveRound:
-        """One range of each partition that has something to parse."""
+        """Parses one range of each partition with unparsed rows."""
         done = DeriveRound()
         for raw in tables:
             self._forget(raw.identity.topic)
@@ -95,7 +95,7 @@ class Derivation:
                 if done.commits:
                     self._tidy(typed, self._rejects(typed))
             except StaleArchive:
-                # Another archive was first, or the topic was made again: the next round plans from what is there.
+                # Another archive was first, or the topic was recreated: the next round plans from the new state.
                 self._known.clear()
                 typed = self._typed(raw.identity)
             if typed is not None:
@@ -103,7 +103,7 @@ class Derivation:
         return done
 
     def _lag(self, raw: TopicTable, typed: DerivedTable) -> int:
-        """What is still to be parsed, leaving out what is stopped."""
+        """Offsets still to be parsed, without stopped partitions."""
         return sum(
             max(0, covered.end - max(_position(typed, partition, covered.start), covered.start))
             for partition, covered in raw.coverage.items()
@@ -138,7 +138,7 @@ class Derivation:
             is_final = definition is None
             self._at_step("after-evolve")
             if typed.state != planned:
-                return  # evolving took a new look at the table, and another archive has moved it
+                return  # evolving refreshed the table, and another archive has changed it
             again = [
                 msgspec.structs.replace(outcome.range, definition=definition or typed.definition, is_final=is_final)
                 for outcome in growing
@@ -152,7 +152,7 @@ class Derivation:
         return [msgspec.msgpack.decode(answer, type=DeriveOutcome) for answer in answers]
 
     def _evolve(self, typed: DerivedTable, shown: Sequence[dict[str, Any]]) -> Definition | None:
-        """The schema with what records have shown; None if it has all of that which it can have."""
+        """The schema extended by new fields; None if it cannot grow any more."""
         before = typed.definition
         assert before is not None
         found = grown(before.schema, reduce(both, shown))
@@ -215,7 +215,7 @@ class Derivation:
         done.commits += 1
 
     def _tidy(self, *tables: DerivedTable) -> None:
-        """Merges what has become many small files; what goes wrong is said and changes nothing."""
+        """Merges small files; a failure is reported and changes nothing."""
         for table in tables:
             try:
                 merge_small_files(table, self._on_tasks)
@@ -223,9 +223,9 @@ class Derivation:
                 self._say(f"files of {table.place} are not merged: {reason(error)}")
 
     def _note_troubles(self, raw: TopicTable, outcomes: Sequence[DeriveOutcome]) -> None:
-        """What may pass is tried again; what does not stops its partition."""
+        """Retries temporary problems; others stop their partition."""
         if any(outcome.missing for outcome in outcomes):
-            raw.refresh()  # merged with others since it was listed: then the next round finds those
+            raw.refresh()  # merged since it was listed: the next round finds the merged file
         for outcome in outcomes:
             topic, partition = outcome.range.topic, outcome.range.partition
             if outcome.missing is not None and outcome.missing in raw.snapshot.named:
@@ -242,7 +242,7 @@ class Derivation:
         self.setbacks.pop(topic, None)
 
     def _say_left_out(self, topic: str, left_out: Mapping[str, str]) -> None:
-        """Once of each field, and not without end."""
+        """Reports each field once, up to a limit."""
         told = self._left_out.setdefault(topic, set())
         new = {at: why for at, why in left_out.items() if at not in told}
         if len(told) < MOST_LEFT_OUT:
@@ -262,7 +262,7 @@ def _position(typed: DerivedTable, partition: int, raw_start: int) -> int:
 
 
 def _rejected(rejects: DerivedTable, partition: int, start: int) -> list[int]:
-    """The offsets from `start` on that are in the rejects already."""
+    """The offsets from `start` on that are already in the rejects."""
     found: list[int] = []
     for file in rejects.of(partition).files:
         if file.end > start:

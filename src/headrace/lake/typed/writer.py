@@ -1,6 +1,6 @@
-"""A range's typed rows, or its rejects, as one Parquet file with statistics for Delta.
+"""Writes a range's typed rows, or its rejects, as one Parquet file with Delta statistics.
 
-The file stands for its range even if it has no rows: the table's position is where its files end.
+The file covers its range even without rows: the table's position is the end of its files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LAST_BUT_A_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 998_000, UTC)
 
 
 class DerivedWriter:
-    """Takes rows in the order of offsets and puts them into a file."""
+    """Writes rows, in offset order, to a file."""
 
     def __init__(self, table: Place, schema: pa.Schema, partition: int, start: int) -> None:
         self._table, self._schema, self._partition, self._start = table, schema, partition, start
@@ -36,7 +36,7 @@ class DerivedWriter:
         self._waiting_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes the next rows."""
+        """Adds the next rows."""
         if rows.num_rows == 0:
             return
         self.rows += rows.num_rows
@@ -49,7 +49,7 @@ class DerivedWriter:
             self._write_group()
 
     def finish(self, end: int) -> Written:
-        """Puts the file in its place; it stands for the range up to `end`."""
+        """Writes the file; it covers the range up to `end`."""
         self._write_group()
         self._parquet.close()
         content = self._buffer.getvalue()
@@ -76,7 +76,7 @@ class DerivedWriter:
             self._bounds[name] = (low, high, column.null_count)
 
     def _stats(self) -> str:
-        """As Delta wants them."""
+        """Statistics in Delta's form."""
         lows = {name: low for name, (low, _, _) in self._bounds.items() if low is not None}
         highs = {name: high for name, (_, high, _) in self._bounds.items() if high is not None}
         return json.dumps(
@@ -94,7 +94,7 @@ def _has_bounds(kind: pa.DataType) -> bool:
 
 
 def _rounded_up(value: Any) -> Any:
-    """A moment as the next millisecond, which is what statistics keep of it."""
+    """A timestamp rounded up to milliseconds, as in statistics."""
     if not isinstance(value, datetime) or value > _LAST_BUT_A_MOMENT:
         return value
     return value + timedelta(microseconds=-value.microsecond % 1000)
