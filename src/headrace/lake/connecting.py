@@ -1,7 +1,7 @@
-"""How the lake reaches a cluster: the `kafka.*` options, in a form that is sent to Spark's workers.
+"""How the lake connects to a cluster: the `kafka.*` options, in a form that can be sent to Spark's workers.
 
-The rule: a setting that cannot be honoured is rejected in one sentence, never ignored. A cluster that was reached
-before is waited for while it restarts (`patient_cluster`); one that never was, most likely mistyped, is not.
+The rule: a setting that cannot be honoured is rejected in one sentence, never ignored. A cluster that was reachable
+before is retried while it restarts (`patient_cluster`); one that never was is probably mistyped, and is not.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DEFAULT_TIMEOUT_MS = 60_000
 
 
 class OptionError(ValueError):
-    """An option that is missing, unknown or wrong, as one sentence for its user."""
+    """A missing, unknown or wrong option, as one sentence for the user."""
 
 
 class Connecting(msgspec.Struct, frozen=True):
-    """Where a cluster is and how to speak to it."""
+    """A cluster's address and how to connect to it."""
 
     bootstrap: str
     client_id: str = "headrace-lake"
@@ -42,7 +42,7 @@ class Connecting(msgspec.Struct, frozen=True):
         return Cluster(self.bootstrap, self.timeout_s, self.client_id, security.ssl_context(), security.sasl)
 
     def patient_cluster(self) -> Cluster:
-        """The same, connected: a cluster that does not answer is asked again until the timeout."""
+        """The same, connected: retried until the timeout."""
         deadline = time.monotonic() + self.timeout_s
         while True:
             cluster = self.cluster()
@@ -87,7 +87,7 @@ def parse_connecting(options: Mapping[str, str]) -> Connecting:
 
 
 def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """The option's value, the first of those allowed unless it is set."""
+    """The option's value, by default the first of those allowed."""
     value = options.get(name, allowed[0]).lower()
     if value not in allowed:
         raise OptionError(f"Option 'kafka.{name}' is '{options[name]}'; it must be {' or '.join(map(repr, allowed))}.")

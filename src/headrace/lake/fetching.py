@@ -41,7 +41,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """What one fetch brought: all that a partition has of the offsets [start, stop), in whole batches."""
+    """The result of one fetch: everything a partition has of the offsets [start, stop), in whole batches."""
 
     fetched: Fetched
     start: int
@@ -53,7 +53,7 @@ class Portion(msgspec.Struct, frozen=True):
 
 
 class Silence(msgspec.Struct, frozen=True):
-    """Answers without a record, in a row, from an offset on."""
+    """Consecutive responses without a record, from an offset on."""
 
     position: int
     answers: int
@@ -62,14 +62,14 @@ class Silence(msgspec.Struct, frozen=True):
 
 
 class Absence(Protocol):
-    """What a reader makes of records that do not come."""
+    """How a reader treats missing records."""
 
     def gone(self, cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError) -> int:
-        """Where to go on after an error; raises where that is not for the reader to say."""
+        """The position to continue at after an error, or raises."""
         ...
 
     def silent(self, wanted: OffsetRange, silence: Silence) -> int | None:
-        """Where to go on: at the same position, to ask again; behind what has no records; None: not at all."""
+        """The position to continue at: the same to retry, a later one to skip offsets without records, None to stop."""
         ...
 
 
@@ -82,9 +82,9 @@ def fetch_range(
     fetch_bytes: int = FETCH_BYTES,
     most_bytes: int = _NO_LIMIT,
 ) -> Generator[Portion, None, None]:
-    """Portions that follow each other, to the range's end, or until `most_bytes` have come.
+    """Consecutive portions up to the range's end, or until `most_bytes` have arrived.
 
-    The cluster is the loop's until it ends or is closed.
+    The loop has the cluster to itself until it ends or is closed.
     """
     reader = Reader(cluster, max_bytes=fetch_bytes, read_committed=read_committed)
     return _ahead(lambda: _portions(reader, wanted, absence, most_bytes))
@@ -116,7 +116,7 @@ def _portions(reader: Reader, wanted: OffsetRange, absence: Absence, most_bytes:
 
 
 def _check_start(fetched: Fetched, position: int) -> None:
-    """A log that starts behind the position by now may have lost what lay between, unless that came with the answer."""
+    """If the log now starts after the position, records in between may be lost, unless they are in this response."""
     if fetched.log_start_offset > position and not (
         fetched.batches and read_header(fetched.batches[0]).base_offset <= position
     ):
@@ -124,12 +124,12 @@ def _check_start(fetched: Fetched, position: int) -> None:
 
 
 def _next_offset(fetched: Fetched, position: int) -> int:
-    """Where to go on behind these batches."""
+    """The position after these batches."""
     return max(position, read_header(fetched.batches[-1]).next_offset) if fetched.batches else position
 
 
 def _ahead(portions: Callable[[], Iterator[Portion]]) -> Generator[Portion, None, None]:
-    """The same, fetched by a thread while the consumer works on what it has."""
+    """The same, fetched by a thread while the consumer processes the last portion."""
     ready: queue.Queue[Portion | BaseException | None] = queue.Queue(FETCHES_AHEAD)
     abandoned = threading.Event()
 
@@ -148,7 +148,7 @@ def _ahead(portions: Callable[[], Iterator[Portion]]) -> Generator[Portion, None
                 if not put(portion):
                     return
             put(None)
-        except BaseException as error:  # to be raised where it is waited for
+        except BaseException as error:  # raised in the consumer
             put(error)
 
     thread = threading.Thread(target=fetch, name="headrace-fetch", daemon=True)

@@ -26,18 +26,18 @@ _WORKER_DIED = re.compile(
 
 
 class JobFailed(OSError):
-    """Spark gave up on a job; nothing of it was committed."""
+    """Spark failed a job; nothing of it was committed."""
 
 
 class SparkJobs:
-    """Runs tasks in a session: a given one, or one of our own, which is started again where it is gone."""
+    """Runs tasks in a given session, or in our own, which is restarted if it is gone."""
 
     def __init__(self, spark: SparkSession | OwnSpark, say: Callable[[str], None] = lambda sentence: None) -> None:
         self._own = spark if isinstance(spark, OwnSpark) else None
         self._given = None if isinstance(spark, OwnSpark) else spark
         self._say = say
         self.mark = new_mark()
-        """What the names of files have in common that our tasks write."""
+        """The mark in the names of our tasks' files."""
 
     @property
     def parallelism(self) -> int:
@@ -48,8 +48,8 @@ class SparkJobs:
             raise self._failed(error) from error
 
     def run(self, tasks: Sequence[bytes], run: Callable[[bytes], bytes]) -> list[bytes]:
-        """What the tasks answer, in their order; `JobFailed` if one of them has no answer."""
-        # Over an RDD: the DataFrame way, mapInArrow, would ask for pandas and use none of it.
+        """The results of the tasks, in order; `JobFailed` if one has none."""
+        # With an RDD, because the DataFrame API, mapInArrow, would require pandas without using it.
         try:
             context = self._session().sparkContext
             return context.parallelize(tasks, len(tasks)).map(partial(marked, self.mark, run)).collect()
@@ -74,10 +74,10 @@ class SparkJobs:
 
 
 def cause_of(said: str) -> str:
-    """The cause of a failure, in one line, out of the pages that Spark says about it."""
+    """The cause of a failure in one line, extracted from Spark's long messages."""
     lines = said.strip().splitlines()
     if _TRACEBACK in said:
-        # A Python task: its traceback is indented but for the exception, in front of Java's own.
+        # A Python task: its traceback comes before Java's own, indented except for the exception.
         start = max(at for at, line in enumerate(lines) if _TRACEBACK in line)
         raised = [line for line in lines[start + 1 :] if line and not line[0].isspace()]
         if raised:

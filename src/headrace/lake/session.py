@@ -1,7 +1,7 @@
-"""A Spark session for our jobs: the right Java, the right Python, and nothing of Spark's talk on the terminal.
+"""A Spark session for our jobs: the right Java, the right Python, and none of Spark's output on the terminal.
 
-Spark's JVM writes to whatever stderr it was born with, for as long as it lives. So it is born with a log file there,
-and the terminal stays the command's own.
+Spark's JVM writes to the stderr it was started with for as long as it lives. So it is started with a log file there,
+and the terminal belongs to the command.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA = 17
 TRIES = 4
-"""Of a task. Spark's own default for a cluster; locally it would give up a job with the first worker that dies."""
+"""Attempts per task. Spark's own default on a cluster; locally it would fail a job with the first dead worker."""
 _QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _EXIT_S = 10.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -37,7 +37,7 @@ class NoJava(RuntimeError):
 
 
 def check_java() -> None:
-    """Raises `NoJava` where Java is missing or too old."""
+    """Raises `NoJava` if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     remedy = (
@@ -57,21 +57,21 @@ def check_java() -> None:
 
 
 def check_master(master: str | None) -> None:
-    """Raises `ValueError` for what is no master."""
+    """Raises `ValueError` for an invalid master."""
     if master is not None and master.startswith("sc://"):
         raise ValueError(f"{master} is a Spark Connect server; the archive needs a master, such as spark://hub:7077.")
 
 
 @contextlib.contextmanager
 def spark_session(master: str | None = None) -> Iterator[SparkSession]:
-    """A session that ends with the block; local on all cores unless a master is named."""
+    """A session that ends with the block; local on all cores unless a master is given."""
     with own_spark(master) as own:
         yield own.session
 
 
 @contextlib.contextmanager
 def own_spark(master: str | None = None) -> Iterator[OwnSpark]:
-    """The same, for who wants to start it again where it is gone."""
+    """The same as an object, which can restart the session."""
     check_master(master)
     check_java()
     own = OwnSpark(master)
@@ -83,7 +83,7 @@ def own_spark(master: str | None = None) -> Iterator[OwnSpark]:
 
 
 class OwnSpark:
-    """A session of our own in a JVM of its own, which can be started again after that has died."""
+    """Our own session in its own JVM, which can be restarted after a crash."""
 
     def __init__(self, master: str | None = None) -> None:
         self._master = _with_tries(master or "local[*]")
@@ -96,7 +96,7 @@ class OwnSpark:
         return self._spark
 
     def start(self) -> None:
-        """Starts it, in the place of one that is gone; `NoJava` if that is not possible."""
+        """Starts it, replacing a dead one; `NoJava` if that is impossible."""
         self.end()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _keep_py4j_quiet()
@@ -111,12 +111,12 @@ class OwnSpark:
             raise NoJava(f"Spark did not start ({why}); its output is in {output}") from error
 
     def is_gone(self) -> bool:
-        """Whether its JVM has died, or its cluster has ended it."""
+        """Whether its JVM has died, or its cluster has stopped it."""
         if self._spark is None or _jvm_exit_code() is not None:
             return True
         try:
             return bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except Exception:  # whatever a half-dead gateway makes of it
+        except Exception:  # whatever a half-dead gateway raises
             return True
 
     def why_gone(self) -> str:
@@ -127,7 +127,7 @@ class OwnSpark:
         return f"it was killed with {Signals(-code).name}" if code < 0 else f"it exited with {code}"
 
     def end(self) -> None:
-        """Ends the session, whether its JVM still lives or not."""
+        """Ends the session, whether its JVM is alive or not."""
         if self._spark is not None:
             with warnings.catch_warnings(), contextlib.suppress(Exception):
                 warnings.simplefilter("ignore")
@@ -135,19 +135,19 @@ class OwnSpark:
             _forget()
             self._spark = None
         if self._scratch is not None:
-            # A JVM that was killed leaves it, and an archive may outlive many.
+            # A killed JVM leaves it behind, and an archive may outlive many.
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
 
 
 def _with_tries(master: str) -> str:
-    """A local master that tries a task again, as clusters do."""
+    """A local master that retries tasks, as clusters do."""
     found = _LOCAL.fullmatch(master)
     return master if found is None else f"local[{found[1] or 1},{TRIES}]"
 
 
 def _jvm_exit_code(within_s: float = 0.0) -> int | None:
-    """How the JVM that we started has ended; None while it runs."""
+    """The exit code of our JVM; None while it runs."""
     from pyspark import SparkContext
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
@@ -159,7 +159,7 @@ def _jvm_exit_code(within_s: float = 0.0) -> int | None:
 
 
 def _forget() -> None:
-    """Lets PySpark start a JVM again: by itself it goes on asking the one that is gone."""
+    """Lets PySpark start a new JVM: by itself it keeps asking the dead one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession, SQLContext
 
@@ -170,7 +170,7 @@ def _forget() -> None:
         process = getattr(gateway, "proc", None)
         if process is not None and process.poll() is None:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                process.stdin.close()  # it ends with its input, and takes away its files
+                process.stdin.close()  # it ends with its input, and removes its files
                 process.wait(_EXIT_S)
             process.kill()
             process.wait()
@@ -181,16 +181,16 @@ def _forget() -> None:
 
 
 def _keep_accumulators_quiet(spark: SparkSession) -> None:
-    """Their server prints a traceback when the JVM that it listens to is gone."""
+    """Suppresses the traceback that PySpark's server prints when its JVM is gone."""
     server: Any = spark.sparkContext._accumulatorServer
     server.handle_error = lambda request, address: None
 
 
 def _keep_py4j_quiet() -> None:
-    """Py4J logs a lost JVM to the root logger, with its traceback; whoever called gets the exception anyway."""
+    """Suppresses Py4J's log of a lost JVM, with its traceback; the caller gets the exception anyway."""
     root = logging.getLogger()
     if not root.handlers:
-        # As what Python prints without any handler, which Py4J would otherwise set up itself.
+        # Like Python's handler of last resort; otherwise Py4J would set up its own.
         handler = logging.StreamHandler()
         handler.setLevel(logging.WARNING)
         handler.addFilter(lambda record: f"{os.sep}py4j{os.sep}" not in record.pathname)
@@ -204,11 +204,11 @@ def _start(master: str, scratch: Path) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-        # How long Spark waits for a Python process to come back to it: 15 s are too few for a machine that is busy.
+        # How long Spark waits for a Python process to connect: 15 s are too short on a busy machine.
         "spark.python.authenticate.socketTimeout": "120s",
     }
     if master.startswith("local"):
-        # Spark's own files too are there, unless its settings name another folder.
+        # Spark's own files are there, too, unless its settings name another folder.
         java_options = f'{_QUICK_START} -Djava.io.tmpdir="{scratch}"'
         settings |= {"spark.driver.extraJavaOptions": java_options, "spark.driver.host": "127.0.0.1"}
     builder = SparkSession.builder.appName("headrace lake").master(master)
@@ -222,7 +222,7 @@ def _start(master: str, scratch: Path) -> SparkSession:
 
 @contextlib.contextmanager
 def _output_to(handle: int) -> Iterator[None]:
-    """Processes that are started inside inherit `handle` as their output; ours is put back."""
+    """Processes started inside inherit `handle` as their output; ours is restored."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [(number, os.dup(number)) for number in (1, 2)]

@@ -1,4 +1,4 @@
-"""Rows as record batches of a size that the target takes, ready to be produced: offsets from 0, no producer yet."""
+"""Encodes rows as record batches that the target accepts, ready to be produced: offsets from 0, no producer yet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headrace.wire.compression import CODECS, Compression, compress
 
 BATCH_BYTES = 512 * 1024
 _RECORD_BYTES = 32
-"""About what a record takes beside its contents; the size is only estimated, a batch is well below the limit."""
+"""Estimated overhead of a record; the estimate may be rough, because batches are well below the limit."""
 
 
 class ReplayBatch(msgspec.Struct, frozen=True):
-    """A batch, and which row of the source comes first in it."""
+    """A batch, and its first row in the source."""
 
     batch: bytearray
     records: int
@@ -31,9 +31,9 @@ class ReplayBatch(msgspec.Struct, frozen=True):
 def encode_batches(
     rows: pa.RecordBatch, source: int, max_message_bytes: int, compression: Compression
 ) -> Iterator[ReplayBatch]:
-    """The rows of one source partition, in their order, as batches for one partition of the target."""
+    """The rows of one source partition, in order, as batches for one target partition."""
     offsets = rows.column("offset")
-    # Produced records have consecutive offsets, and the time that they are sent with is theirs.
+    # Produced records have consecutive offsets, and keep the timestamp they are sent with.
     numbered = pa.record_batch(
         {
             "offset": pa.array(np.arange(rows.num_rows, dtype=np.int64)),
@@ -56,7 +56,7 @@ def encode_batches(
 
 
 def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """From where to where rows make a batch of about so many bytes; a larger row is one of its own."""
+    """The ranges of rows that make batches of about this size; a larger row gets its own batch."""
     sizes = np.full(rows.num_rows, _RECORD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
         sizes += pc.fill_null(pc.binary_length(rows.column(name)), 0).to_numpy()
@@ -75,7 +75,7 @@ def _pieces(rows: pa.RecordBatch, most_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _compressed(batch: bytearray, compression: Compression) -> bytearray:
-    """The batch with its records compressed; its CRC is renewed when it gets its producer."""
+    """The batch with compressed records; its CRC is set when it gets its producer."""
     payload = compress(memoryview(batch)[HEADER_BYTES:], compression)
     header = read_header(batch)
     attributes = header.attributes | CODECS.index(compression)

@@ -1,8 +1,8 @@
-"""Where a replayed record came from: a header that it carries, written here, and found again in the target here.
+"""The origin of replayed records: a header, written here, and read back from the target here.
 
-The header `headrace.replay` is `cluster/topic-id/partition/offset`, with `/run` behind it where the run has a name. It
-is the replay's only position: what the target holds was sent, whoever sent it and however that run ended. So a run
-starts by reading the target, and memory stays small: offsets that follow one another are one interval.
+The header `headrace.replay` is `cluster/topic-id/partition/offset`, followed by `/run` if the run has a name. It is the
+replay's only position: records in the target were sent, by whichever run and however it ended. So a run starts by
+reading the target, and memory stays small: consecutive offsets are one interval.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.wire.special_times import EARLIEST, LATEST
 
 HEADER = "headrace.replay"
 EMPTY_ANSWERS = 3
-"""In a row, after which a partition has nothing more: compaction may have taken what stood at its end."""
+"""Consecutive empty fetches after which a partition has nothing more: compaction may have removed its last records."""
 
 _DIGITS = r"(?P<partition>\d{1,10})/(?P<offset>\d{1,19})"
 
@@ -46,7 +46,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> str:
-        """What each header's value begins with. The topic's id is written as Kafka's own tools do."""
+        """The prefix of each header's value. The topic id is written as in Kafka's own tools."""
         topic_id = base64.urlsafe_b64encode(self.identity.topic_id).rstrip(b"=").decode()
         return f"{self.identity.cluster_id}/{topic_id}/"
 
@@ -59,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def with_origin(origin: Origin, partition: int, offsets: pa.Array, headers: pa.Array) -> pa.Array:
-    """The headers column with one more header, the last of each row: where the row is from."""
+    """The headers column with the origin added as the last header of each row."""
     rows = len(offsets)
     values = pc.binary_join_element_wise(
         f"{origin.prefix}{partition}/", offsets.cast(pa.string()), origin.suffix, ""
@@ -94,7 +94,7 @@ class OffsetSet:
         self._waiting = 0
 
     def add(self, offsets: Int64s) -> None:
-        """Takes these in."""
+        """Adds offsets."""
         self._new.append(offsets)
         self._waiting += len(offsets)
         if self._waiting > 1 << 20:
@@ -114,7 +114,7 @@ class OffsetSet:
         self._starts, self._stops = starts[first], reach[last]
 
     def has(self, offsets: Int64s) -> Bools:
-        """For each offset whether it is in the set."""
+        """Whether each offset is in the set."""
         self._merge()
         if not len(self._starts):
             return np.zeros(len(offsets), dtype=bool)
@@ -124,7 +124,7 @@ class OffsetSet:
 
     @property
     def end(self) -> int:
-        """Behind the highest; 0 if there is none."""
+        """One after the highest; 0 if empty."""
         self._merge()
         return int(self._stops[-1]) if len(self._stops) else 0
 
@@ -134,14 +134,14 @@ class OffsetSet:
 
 
 class Arrived(msgspec.Struct):
-    """What a target has of a source: offsets by source partition, and where the producers of them stand."""
+    """What a target has of a source: offsets by source partition, and the state of their producers."""
 
     offsets: dict[int, OffsetSet] = {}
     reached: dict[tuple[int, int], int] = {}
-    """Behind the highest offset of a source partition in each target partition: (source, target)."""
+    """One after the highest offset of a source partition in each target partition: (source, target)."""
     producers: dict[int, ProducerState] = {}
     ends: dict[int, int] = {}
-    """Where the target's partitions ended when this was read."""
+    """The ends of the target's partitions when this was read."""
 
     def of(self, partition: int) -> OffsetSet:
         return self.offsets.setdefault(partition, OffsetSet())
@@ -154,10 +154,10 @@ class Arrived(msgspec.Struct):
 def find_arrived(
     cluster: Cluster, topic: str, origin: Origin, progress: Callable[[int, int], None] = lambda seen, of: None
 ) -> Arrived:
-    """Reads the whole target; `progress` gets the offsets seen and how many there are.
+    """Reads the whole target; `progress` gets the offsets read and their total.
 
-    What a transaction put there and aborted did not arrive. What one that is open put there counts: it may be
-    committed, and if it is not, the next run sends it, while nothing takes back what came twice.
+    Records of aborted transactions do not count. Those of open ones do: they may be committed, and if not, the next
+    run sends them, whereas duplicates could never be taken back.
     """
     admin = Admin(cluster)
     partitions = [(topic, p.index) for p in admin.describe_topic(topic).partitions]
@@ -179,7 +179,7 @@ def find_arrived(
 
 
 class _WhatIsLeft:
-    """What retention or compaction took from the target is not there."""
+    """Skips what retention or compaction removed from the target."""
 
     def gone(self, cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError) -> int:
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -192,9 +192,9 @@ class _WhatIsLeft:
 
 
 def note_fetched(arrived: Arrived, origin: Origin, topic: str, target: int, fetched: Fetched) -> None:
-    """Notes what was fetched from a partition of the target, and where the last producer that may be continued stands.
+    """Records what was fetched from a partition of the target, and the state of the last producer to continue.
 
-    That is never one with transactions: it is somebody else's, who copied records together with their headers.
+    That is never a transactional one: it belongs to somebody who copied records together with their headers.
     """
     if not _note_rows(arrived, origin, topic, target, fetched.batches, fetched.aborted):
         return
@@ -216,7 +216,7 @@ def _note_rows(
     batches: Sequence[memoryview],
     aborted: Sequence[Aborted] = (),
 ) -> bool:
-    """Notes what the batches hold of the source; whether that is anything."""
+    """Records what the batches have of the source; returns whether there was anything."""
     is_ours = False
     for rows in decode(batches, topic=topic, partition=target, aborted=aborted):
         for source, offsets in origins(origin, rows.column("headers")).items():
@@ -228,7 +228,7 @@ def _note_rows(
 
 
 def origins(origin: Origin, headers: pa.Array) -> Mapping[int, Int64s]:
-    """The offsets by source partition that a headers column names, of this origin alone."""
+    """The offsets by source partition in a headers column, only of this origin."""
     flat = pc.list_flatten(headers)
     if not len(flat):
         return {}
@@ -239,7 +239,7 @@ def origins(origin: Origin, headers: pa.Array) -> Mapping[int, Int64s]:
 
 
 def carry_origin(origin: Origin, headers: pa.Array) -> Bools:
-    """For each row whether a replay of this source, under any name, put it where it was."""
+    """Whether each row has the header of a replay of this source, under any name."""
     found = np.zeros(len(headers), dtype=bool)
     flat = pc.list_flatten(headers)
     if len(flat):
@@ -255,5 +255,5 @@ def _is_ours(origin: Origin, flat: pa.Array) -> pa.Array:
 
 
 def _literal(text: str) -> str:
-    """Text as a pattern that matches itself, for the regular expressions of Arrow (RE2)."""
+    """Escapes text for Arrow's regular expressions (RE2)."""
     return "".join(char if char.isalnum() else f"\\x{{{ord(char):x}}}" for char in text)

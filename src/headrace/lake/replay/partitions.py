@@ -1,9 +1,9 @@
-"""Which partition of the target a row goes to.
+"""Chooses the target partition of a row.
 
-`keep`: its own, where the target has as many. `key`: the one that Kafka's own partitioner chooses for the key
-(murmur2), so that producers to the target and the replay agree. A row without a key goes where its source partition's
-number falls among the target's, so that such rows keep their order. The choice depends on the row and the count alone:
-a run that goes on makes the same.
+`keep`: its own, if the target has as many partitions. `key`: the one that Kafka's own partitioner (murmur2) chooses for
+the key, so that the target's producers and the replay agree. A row without a key goes to its source partition's number
+modulo the target's count, so that such rows keep their order. The choice depends only on the row and the count, so a
+resumed run makes the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MASK = 0xFFFFFFFF
 
 @compiled
 def _murmur2(data: Bytes, offsets: Int32s, partitions: int, chosen: Int64s) -> None:
-    """Kafka's hash of each span of `data` as a partition's number; 64 bit arithmetic, cut to 32 after each step."""
+    """Kafka's hash of each span of `data` as a partition number; 64-bit arithmetic, truncated to 32 after each step."""
     for index in range(len(chosen)):
         start, end = np.int64(offsets[index]), np.int64(offsets[index + 1])
         length = end - start

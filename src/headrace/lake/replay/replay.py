@@ -1,9 +1,9 @@
-"""Replay: the rows of a table as records of a topic again, each once, each source partition's in its order.
+"""Replay: sends the rows of a table to a topic, each once, in the order of each source partition.
 
-Each record says in a header where it is from (`origin`), and what the target has is not sent again: that is the
-only position, so a run that was killed anywhere goes on with the same command. One thread reads and encodes, one sends
-and waits. What a killed run still had under way when the next one looked is caught by the sequences of the idempotent
-producer, which the next run continues (`client.batch_sender`); then it looks again.
+Each record has its origin in a header (`origin`), and records in the target are not sent again: that is the only
+position, so a killed run resumes with the same command. One thread reads and encodes, one sends and waits. Batches that
+a killed run still had in flight when the next one read the target are caught by the sequences of the idempotent
+producer, which the next run continues (`client.batch_sender`); then it reads the target again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.lake.table.table import TopicTable
 from headrace.wire.compression import Compression
 
 LOOKS = 5
-"""How often a run looks again after something of an earlier one arrived late."""
+"""How often a run reads the target again after late batches of an earlier one."""
 
 Phase = Literal["looking", "sending"]
 
@@ -44,7 +44,7 @@ class ReplaySettings(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct):
-    """What a run did. `already`: records that the target had; `left_out`: put into the topic by a replay of itself."""
+    """The result of a run. `already`: records already in the target; `left_out`: from a replay into the source."""
 
     topic: str
     into: str
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct):
 
 
 class Replay:
-    """One replay of a table into a topic. `progress` gets the phase, how far it is and of how much."""
+    """One replay of a table into a topic. `progress` gets the phase, how much is done, and the total."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Replay:
         self.summary = Summary(table.identity.topic, target.name, target.partitions, settings.partitioner)
 
     def run(self) -> Summary:
-        """Sends what the target does not have yet."""
+        """Sends what is not in the target yet."""
         began = time.monotonic()
         for look in range(LOOKS):
             arrived = find_arrived(
@@ -97,7 +97,7 @@ class Replay:
             except FileNotFoundError:
                 if look == LOOKS - 1:
                     raise
-                # The table was compacted since its files were listed.
+                # The table was compacted after its files were listed.
                 self._table.refresh()
         self.summary.seconds = time.monotonic() - began
         return self.summary
@@ -119,7 +119,7 @@ class Replay:
                 self.summary.sent, self.summary.sent_bytes = before[0] + sending.records, before[1] + sending.size_bytes
 
     def _requests(self, block: Block, arrived: Arrived) -> Iterator[dict[int, ReplayBatch]]:
-        """What is to be sent of a block: requests of at most one batch a partition."""
+        """The requests for a block, each with at most one batch per partition."""
         rows, chosen = self._to_send(block, arrived)
         if not len(chosen):
             return
@@ -145,7 +145,7 @@ class Replay:
                 yield request
 
     def _to_send(self, block: Block, arrived: Arrived) -> tuple[pa.RecordBatch, np.ndarray]:
-        """The rows of a block that the target lacks, and the partitions that they go to."""
+        """The rows of a block that are not in the target, and their target partitions."""
         rows, source = block.rows, block.partition
         if self._into_itself:
             replayed = carry_origin(self._origin, rows.column("headers"))
@@ -155,7 +155,7 @@ class Replay:
         chosen = choose(rows.column("key"), source, self._target.partitions, self._settings.partitioner)
         there = arrived.of(source).has(offsets)
         if self._target.is_compacted:
-            # A record that compaction took away was there: what came after it from the same source tells.
+            # A record that compaction removed was sent, if later ones of the same source are there.
             reached = np.zeros(self._target.partitions, dtype=np.int64)
             for (partition, target), end in arrived.reached.items():
                 if partition == source:

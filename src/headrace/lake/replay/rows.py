@@ -1,7 +1,7 @@
-"""The rows of a table that a replay reads: those of a range of offsets or of time, each partition's in its order.
+"""The rows of a table for a replay: a range of offsets or times, each partition in order.
 
-Partitions take turns by the time of their next rows, so that the target sees about the order in which the records were
-made. A row group whose statistics lie outside of the range is not read. Order inside a file is checked, never assumed.
+Partitions are merged by the timestamp of their next rows, so that the target gets records in about their original
+order. A row group whose statistics are outside the range is not read. Order inside a file is checked, never assumed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = ["offset", "timestamp_ms", "key", "value", "headers"]
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """From (included) and to (excluded), each an offset, a time in ms, or nothing."""
+    """Start (inclusive) and end (exclusive), each an offset, a time in ms, or None."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -33,7 +33,7 @@ class Excerpt(msgspec.Struct, frozen=True):
     to_ms: int | None = None
 
     def overlap(self, file: RangeFile) -> bool:
-        """Whether a file may hold rows of the range."""
+        """Whether a file may have rows in the range."""
         return not (
             (self.from_offset is not None and file.end <= self.from_offset)
             or (self.to_offset is not None and file.start >= self.to_offset)
@@ -73,16 +73,16 @@ class TableRows:
 
     @property
     def rows(self) -> int:
-        """At most so many."""
+        """An upper limit of their number."""
         return sum(file.rows for files in self._files.values() for file in files)
 
     @property
     def gaps(self) -> int:
-        """Ranges that were lost before they were archived."""
+        """Gaps: ranges lost before they were archived."""
         return sum(file.is_gap for files in self._files.values() for file in files)
 
     def blocks(self) -> Iterator[Block]:
-        """All of them, the partition whose next rows are oldest first."""
+        """All rows, from the partition whose next rows are oldest."""
         waiting: list[tuple[int, int, pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
 
         def wait_for_next(partition: int, more: Iterator[pa.RecordBatch]) -> None:
@@ -131,7 +131,7 @@ class TableRows:
 
 @contextlib.contextmanager
 def _named(file: Place) -> Iterator[None]:
-    """Trouble inside is that of this file. One that is gone may have been compacted: the caller looks again."""
+    """Names the file in errors. A missing one may have been compacted: the caller retries."""
     try:
         yield
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def _named(file: Place) -> Iterator[None]:
 
 
 def _checked(table: TopicTable, partition: int, bounds: Excerpt) -> Sequence[RangeFile]:
-    """A partition's files; a table that lacks or doubles rows of the range is refused."""
+    """A partition's files; a table with missing or duplicate rows in the range is refused."""
     covered = table.of(partition)
     for what, ranges in (("lacks", covered.missing()), ("has twice", covered.doubled())):
         for start, end in ranges:

@@ -1,8 +1,7 @@
-"""The sending half of a replay: a thread that sends what was encoded and waits until it is stored.
+"""The sending half of a replay: a thread that sends encoded batches and waits until they are stored.
 
-Where the producer of an earlier run is continued, its first batch in each partition is proved by reading it back: a
-broker takes a batch with the sequences of one that it has for that one, and an earlier run may have had just that
-under way.
+If the producer of an earlier run is continued, its first batch in each partition is verified by reading it back: a
+broker treats a batch with known sequences as a duplicate, and the earlier run may have had such a batch in flight.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ QUEUED_REQUESTS = 4
 
 
 class Overtaken(Exception):
-    """Something of another run of this replay arrived after the target was read."""
+    """A batch of another run arrived after the target was read."""
 
 
 class Sending:
-    """The thread that sends, and the queue before it."""
+    """The sending thread and its queue."""
 
     def __init__(self, cluster: Cluster, topic: str, origin: Origin, arrived: Arrived) -> None:
         self._cluster, self._topic, self._origin = cluster, topic, origin
@@ -35,7 +34,7 @@ class Sending:
         self._waiting: queue.Queue[Mapping[int, ReplayBatch] | None] = queue.Queue(QUEUED_REQUESTS)
         self._failure: BaseException | None = None
         self.records = self.size_bytes = 0
-        """What is stored by now."""
+        """Records stored so far."""
         self._thread = threading.Thread(target=self._run, name="headrace-replay", daemon=True)
 
     def __enter__(self) -> Sending:
@@ -48,7 +47,7 @@ class Sending:
         self._end()
 
     def put(self, request: Mapping[int, ReplayBatch]) -> None:
-        """Queues a request; raises what went wrong with earlier ones."""
+        """Queues a request; raises the errors of earlier ones."""
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -74,7 +73,7 @@ class Sending:
         try:
             while self._failure is None and (request := self._waiting.get()) is not None:
                 self._send(request)
-        except BaseException as error:  # raised where the next request is put
+        except BaseException as error:  # raised when the next request is queued
             self._failure = error
 
     def _send(self, request: Mapping[int, ReplayBatch]) -> None:
@@ -91,7 +90,7 @@ class Sending:
         self.size_bytes += sum(len(one.batch) for one in request.values())
 
     def _prove(self, target: int, offset: int, sent: ReplayBatch) -> None:
-        """Of a producer that is continued, the first batch may be taken for one that an earlier run sent."""
+        """Checks the first batch of a continued producer, which may be taken for one of an earlier run."""
         if offset >= 0:
             fetched = Reader(self._cluster, max_bytes=1).fetch_raw(self._topic, target, offset)
             for rows in decode(fetched.batches, topic=self._topic, partition=target, first_offset=offset):

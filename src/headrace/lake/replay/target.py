@@ -1,6 +1,6 @@
-"""The topic that a replay writes to: found or made; refused, with the remedy, where records would not stay as asked.
+"""The topic that a replay writes to: found or created, or refused, with a remedy, if records would not stay.
 
-Apart from the replay because all of it is known before the first record is read.
+Separate from the replay because all of it is checked before the first record is read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CONFIGS = ("cleanup.policy", "max.message.bytes", "message.timestamp.type", "re
 
 
 class ReplayRefused(ValueError):
-    """This replay would not do what was asked, and what to do about it."""
+    """The replay would not do what was asked; says what to do."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A topic that takes records."""
+    """A topic to write to."""
 
     name: str
     topic_id: bytes
@@ -35,7 +35,7 @@ class Target(msgspec.Struct, frozen=True):
     is_compacted: bool = False
 
     def check_keys(self, keys: pa.Array, partition: int, offsets: np.ndarray) -> None:
-        """A compacted topic takes no record without a key."""
+        """A compacted topic accepts no record without a key."""
         if keys.null_count:
             at = offsets[keys.is_null().to_numpy(zero_copy_only=False).argmax()]
             raise ReplayRefused(
@@ -45,7 +45,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def source_partitions(table: TopicTable) -> int:
-    """How many partitions the archived topic has, as far as its table knows."""
+    """The number of partitions of the archived topic, according to its table."""
     return max([*table.snapshot.starts, *table.coverage], default=-1) + 1
 
 
@@ -59,7 +59,7 @@ def find_target(
     create: bool = False,
     partitions: int | None = None,
 ) -> Target:
-    """The target, made if asked; `partitions` is for one that is made."""
+    """The target, created if requested; `partitions` is for a new one."""
     admin = Admin(cluster)
     try:
         found = admin.describe_topic(name)
@@ -68,7 +68,7 @@ def find_target(
             raise
         if not create:
             raise ReplayRefused(f"There is no topic {name}: use --create.") from None
-        # Old records with their own times would be deleted, and future ones refused, by the defaults.
+        # By default, records with old timestamps would be deleted, and those with future ones refused.
         configs = {"retention.ms": "-1", "message.timestamp.after.max.ms": _ANY_TIME_MS} if keep_timestamps else {}
         admin.create_topic(name, partitions or source_partitions(table), configs)
         found = admin.describe_topic(name)

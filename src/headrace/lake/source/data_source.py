@@ -1,13 +1,13 @@
-"""`format("headrace")`: topics as Spark reads them, in batches and as streams, with the columns of its Kafka source.
+"""`format("headrace")`: topics in Spark, as batch and streaming sources, with the columns of its Kafka source.
 
-Rules kept here: an offset that Spark writes into a checkpoint says all that is needed to read the same batch again,
-and whatever Spark asks for a second time is answered from it. Planning, options and reading are in modules of their
-own that do not know Spark; Spark pickles these classes by reference, so its workers need this package.
+Rules kept here: an offset in Spark's checkpoint has everything needed to read the same batch again, and repeated
+requests of Spark are answered from it. Planning, options and reading are in separate modules without Spark. Spark
+pickles these classes by reference, so its workers need this package.
 
-An offset is JSON as in Spark's Kafka source, {"orders": {"0": 23}}: the next offset of each partition. Where a query
-began is in no checkpoint before its first batch is done, and `latest` would mean something else after a restart in
-between; the same goes for a partition that joins. So the end of a batch also carries where the partitions that are
-new in it began, under a key that no topic can have.
+An offset is JSON as in Spark's Kafka source, {"orders": {"0": 23}}: the next offset of each partition. The start of a
+query is in no checkpoint before its first batch is done, and `latest` would mean something else after a restart in
+between; the same holds for a new partition. So the end of a batch also has the starts of the partitions that are new
+in it, under a key that no topic can have.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Offset = dict[str, Any]
 
 
 class RangePartition(InputPartition):
-    """A task's part: a range of offsets."""
+    """A task's range of offsets."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
@@ -100,13 +100,13 @@ class HeadraceSource(DataSource):
 
 
 class _Reading:
-    """What both readers do in Spark's workers."""
+    """Common to both readers, in Spark's workers."""
 
     options: SourceOptions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        # Workers alone decode: numba and its compiled loops are not for the planning process.
+        # Only workers decode: the planning process does not need numba and its compiled loops.
         from headrace.lake.records.decode import spark_rows
         from headrace.lake.source.task import read_range
 
@@ -122,7 +122,7 @@ class _Reading:
             yield spark_rows(rows, headers=options.include_headers)
 
     def tasks(self, starts: Positions, ends: Positions) -> list[RangePartition]:
-        """The ranges between, split as the options say."""
+        """The ranges in between, split by the options."""
         options = self.options
         ranges = [OffsetRange(topic, index, starts[topic, index], end) for (topic, index), end in sorted(ends.items())]
         pieces = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
@@ -130,7 +130,7 @@ class _Reading:
 
 
 class BatchReader(_Reading, DataSourceReader):
-    """A query of what is there when it is planned."""
+    """A batch query: the records that exist when it is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -143,7 +143,7 @@ class BatchReader(_Reading, DataSourceReader):
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A query that goes on with what comes."""
+    """A streaming query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -190,7 +190,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def _check_progress(offsets: QueryOffsets, starts: Positions, ends: Positions) -> None:
-    """A partition that was read and is gone, or ends before what was read, has lost data."""
+    """A partition that has disappeared, or ends before what was read, has lost data."""
     for (topic, index), start in sorted(starts.items()):
         end = ends.get((topic, index))
         if end is None:
@@ -200,7 +200,7 @@ def _check_progress(offsets: QueryOffsets, starts: Positions, ends: Positions) -
 
 
 def as_offset(at: Positions) -> Offset:
-    """Positions as Spark keeps them: numbers by partition by topic."""
+    """Positions in Spark's form: offsets by partition by topic."""
     offset: Offset = {}
     for (topic, index), position in sorted(at.items()):
         offset.setdefault(topic, {})[str(index)] = position
@@ -208,7 +208,7 @@ def as_offset(at: Positions) -> Offset:
 
 
 def positions(offset: Offset) -> Positions:
-    """The same back; what is kept beside the positions is left out."""
+    """Parses positions, without the additional key."""
     return {
         (topic, int(index)): position
         for topic, listed in offset.items()

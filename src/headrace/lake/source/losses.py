@@ -1,4 +1,4 @@
-"""Records that a query was to read and that are gone: an error, or a warning where its options say so."""
+"""Lost records of a query: an error, or a warning if its options say so."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from headrace.wire.special_times import EARLIEST, LATEST
 log = logging.getLogger(__name__)
 
 STALL_TIMEOUT_S = 60.0
-"""How long records that a broker said to have may fail to come, after a change of leader for instance."""
+"""How long records that a broker claims to have may be missing, as after a change of leader."""
 
 _TOPIC_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class DataLost(Exception):
-    """Records that were to be read are not there any more."""
+    """Records of the query's range no longer exist."""
 
 
 class Undecided(Exception):
-    """Records that were to be read belong to a transaction that is open, or lie behind its first one."""
+    """Records of the query's range are held back by an open transaction."""
 
 
 class Losses:
-    """What a query makes of records that do not come: it planned with them, so they are lost."""
+    """A query's view of missing records: they were planned, so they are lost."""
 
     def __init__(self, *, are_errors: bool) -> None:
         self._are_errors = are_errors
 
     def report(self, message: str) -> None:
-        """Raises, or goes on with a warning."""
+        """Raises, or continues with a warning."""
         if self._are_errors:
             raise DataLost(f"{message} To continue without the lost records, set failOnDataLoss to false.")
         log.warning("%s Continuing without the lost records.", message)
 
     def gone(self, cluster: Cluster, wanted: OffsetRange, position: int, error: KafkaError) -> int:
-        """Where to go on after an error that says that records are gone; any other error is raised."""
+        """The position to continue at after an error for deleted records; other errors are raised."""
         if error.code in _TOPIC_GONE:
             self.report(f"{wanted} is gone, and with it offsets {position} to {wanted.stop - 1}.")
             return wanted.stop
@@ -59,7 +59,7 @@ class Losses:
         return resume
 
     def silent(self, wanted: OffsetRange, silence: Silence) -> int | None:
-        """Asks again for a while. What an open transaction holds back is not lost, and never left out."""
+        """Retries for a while. Records held back by an open transaction are not lost, and never skipped."""
         if silence.seconds <= STALL_TIMEOUT_S:
             return silence.position
         if 0 <= silence.last.last_stable_offset <= silence.position < silence.last.high_watermark:

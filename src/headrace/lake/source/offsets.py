@@ -1,7 +1,7 @@
-"""Which offsets a query reads: partitions found, bounds resolved, a trigger's share cut, ranges split into tasks.
+"""Plans the offsets of a query: finds partitions, resolves bounds, limits a trigger, splits ranges into tasks.
 
-Rule kept here: what is planned is what the brokers said just now, and a partition that was there before and is not,
-or ends before what was read of it, is lost data. Apart from data_source.py because none of this needs Spark.
+Rule kept here: plans use the brokers' current offsets, and a partition that has disappeared, or ends before what was
+read of it, means lost data. Separate from data_source.py because none of this needs Spark.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headrace.wire.topic_partition import TopicPartition
 Positions = dict[TopicPartition, int]
 
 _NONE = -1
-"""ListOffsets' answer where no record is so late."""
+"""ListOffsets' answer if no record is that late."""
 
 
 class QueryOffsets:
-    """Where the partitions of a query begin and end."""
+    """The starts and ends of a query's partitions."""
 
     def __init__(self, admin: Admin, options: SourceOptions) -> None:
         self.admin = admin
@@ -34,7 +34,7 @@ class QueryOffsets:
         self.losses = Losses(are_errors=options.fail_on_data_loss)
 
     def partitions(self, *, missing_ok: bool = False) -> list[TopicPartition]:
-        """The partitions that the options choose, as they are now; a topic that is not there is an error, or none."""
+        """The partitions that the options select now; a missing topic is an error, or has no partitions."""
         options = self.options
         if options.subscribe_pattern is not None:
             matches = re.compile(options.subscribe_pattern).fullmatch
@@ -55,19 +55,19 @@ class QueryOffsets:
         return found
 
     def starts(self, partitions: Iterable[TopicPartition], default: int) -> Positions:
-        """Where reading starts."""
+        """The starting offsets."""
         return self._resolve(self.options.starting or Bound("offset", default), list(partitions), "starting")
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Positions:
-        """Where a batch ends."""
+        """The ending offsets of a batch."""
         return self._resolve(self.options.ending or Bound("offset", LATEST), list(partitions), "ending")
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Positions:
-        """The ends of the partitions; of those that are to be read committed the last stable offset."""
+        """The ends of the partitions; with read_committed, the last stable offsets."""
         return self._list(dict.fromkeys(partitions, LATEST))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Positions:
-        """The first offsets that the partitions still hold."""
+        """The first offsets still in the partitions."""
         return self._list(dict.fromkeys(partitions, EARLIEST))
 
     def _list(self, wanted: Mapping[TopicPartition, int]) -> Positions:
@@ -93,9 +93,9 @@ class QueryOffsets:
 
 
 def admit(starts: Positions, ends: Positions, limit: int) -> Positions:
-    """Ends of at most `limit` offsets in all: each partition gets one, the rest goes by how much each has.
+    """Ends for at most `limit` offsets in total: each partition gets one, the rest is shared in proportion.
 
-    Where there are more partitions than the limit has offsets, those with most go first.
+    If there are more partitions than offsets, those with the most go first.
     """
     sizes = {partition: ends[partition] - starts[partition] for partition in ends}
     waiting = sorted((p for p in sizes if sizes[p] > 0), key=lambda p: (-sizes[p], p))
@@ -106,7 +106,7 @@ def admit(starts: Positions, ends: Positions, limit: int) -> Positions:
     rest = limit - sum(shares.values())
     for partition in waiting:
         shares[partition] += rest * (sizes[partition] - 1) // total
-    # What rounding down left, at most one offset a partition.
+    # The remainder from rounding down, at most one offset per partition.
     left = limit - sum(shares.values())
     for partition in waiting:
         more = min(left, sizes[partition] - shares[partition])
@@ -118,7 +118,7 @@ def admit(starts: Positions, ends: Positions, limit: int) -> Positions:
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """The ranges that hold anything, in pieces: at least so many in all, none of more than so many offsets."""
+    """The non-empty ranges in pieces: at least this many in total, none with more than this many offsets."""
     held = [each for each in ranges if each.stop > each.start]
     total = sum(each.stop - each.start for each in held)
     pieces: list[OffsetRange] = []

@@ -1,6 +1,6 @@
 """The options of the Spark source: those of Spark's own Kafka source, checked before anything is read.
 
-Rule kept here: an option is understood or refused in one sentence that names it and says what it takes. Apart from
+Rule kept here: an option is honoured, or refused in one sentence that names it and its allowed values. Separate from
 data_source.py because none of this needs Spark.
 """
 
@@ -17,11 +17,11 @@ from headrace.lake.connecting import Connecting, OptionError, parse_connecting
 from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
-"""What stands for the ends of a partition in JSON of offsets, and for those who plan."""
+"""Special values for the start and end of a partition, in JSON offsets and in plans."""
 
 _KAFKA_PREFIX = "kafka."
 
-# By their lower case, as Spark hands options over.
+# By lower case, as Spark passes options.
 _OPTIONS = {
     name.lower(): name
     for name in (
@@ -47,17 +47,17 @@ _ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Where reading starts or ends: one offset or timestamp for all partitions, or one for each that is named."""
+    """A start or end: one offset or timestamp for all partitions, or one for each."""
 
     kind: Literal["offset", "timestamp"]
     everywhere: int | None = None
     each: dict[TopicPartition, int] = {}
     latest_if_none: bool = False
-    """By timestamp: what has no record so late starts at its end, where it otherwise is an error."""
+    """By timestamp: a partition without a record that late starts at its end, instead of an error."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """What is to be read, from where, and how."""
+    """What to read, from where, and how."""
 
     connecting: Connecting
     subscribe: list[str] = []
@@ -72,7 +72,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     include_headers: bool = False
 
     def for_batch(self) -> SourceOptions:
-        """Checked for a batch query: from a start that is there to an end that is known."""
+        """Checks the options of a batch query: it needs a definite start and end."""
         if self.max_offsets_per_trigger is not None:
             raise OptionError("Option 'maxOffsetsPerTrigger' is for streaming queries.")
         if self.starting is not None and self.starting.everywhere == LATEST:
@@ -82,14 +82,14 @@ class SourceOptions(msgspec.Struct, frozen=True):
         return self
 
     def for_stream(self) -> SourceOptions:
-        """Checked for a streaming query, which has no end."""
+        """Checks the options of a streaming query, which has no end."""
         if self.ending is not None:
             raise OptionError(f"A streaming query has no end: {' and '.join(_ENDING)} are for batch queries.")
         return self
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options as the user gave them; their names in any case."""
+    """Parses the user's options; names are case-insensitive."""
     kafka: dict[str, str] = {}
     own: dict[str, str] = {}
     for name, value in options.items():
@@ -148,7 +148,7 @@ def _assign(text: str) -> list[TopicPartition]:
 
 
 def _bound(own: Mapping[str, str], role: Literal["starting", "ending"]) -> Bound | None:
-    """The start or the end; a timestamp goes before offsets by timestamp, those before offsets, as in Spark."""
+    """The start or end; as in Spark, a timestamp takes precedence over offsets by timestamp, and those over offsets."""
     strategy = own.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise OptionError(f"Option 'startingOffsetsByTimestampStrategy' is '{strategy}'; it must be error or latest.")
@@ -175,7 +175,7 @@ def _milliseconds(text: str, name: str) -> int:
 
 
 def _per_partition(text: str, name: str, least: int) -> dict[TopicPartition, int]:
-    """JSON of a number for each partition of each topic."""
+    """Parses JSON with a number per partition of each topic."""
     example = json.dumps({"orders": {"0": 23, "1": 0}})
     either = "" if "Timestamp" in name else "earliest, latest or "
     try:

@@ -1,7 +1,7 @@
-"""What a task of a query does: it reads its range of offsets as rows.
+"""A task of a query: reads its range of offsets as rows.
 
-Rule kept here: the range was there when it was planned, so each of its records comes, once and in order, or the
-reader learns that it was lost (`DataLost`), or asked to go on without it.
+Rule kept here: the range existed when it was planned, so each record arrives, once and in order, or the reader is told
+that it was lost (`DataLost`), unless it chose to continue without it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_range(
     headers: bool = True,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a range, as `decode` gives them. `connect` makes the cluster, which is closed at the end."""
+    """The rows of a range, as from `decode`. `connect` opens the cluster, which is closed at the end."""
     losses = Losses(are_errors=fail_on_data_loss)
     with (
         connect() as cluster,

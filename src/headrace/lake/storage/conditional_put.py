@@ -1,9 +1,9 @@
-"""Whether an object store keeps two writers apart.
+"""Checks that an object store protects concurrent writers from each other.
 
-A Delta commit is a file that only one writer may create. A store that ignores the condition on a put lets the second
-overwrite the first, and rows would be lost without a trace. Azure and Google always honour it; servers that speak S3
-differ, so there it is tried before anything is written for good: one name, put twice. delta-rs has no such verb of its
-own (its commits look first, and then the store is not asked), hence obstore, the same client library's own binding.
+A Delta commit is a file that only one writer may create. A store that ignores conditional puts lets a second writer
+overwrite the first, and rows would be lost without a trace. Azure and Google always honour them; S3 servers differ, so
+there it is tried before any real write: one name, put twice. delta-rs has no such operation (its commits check for the
+file first and do not ask the store), hence obstore, another binding of the same client library.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from headrace.lake.storage.place import Place
 from headrace.lake.storage.s3 import open_bucket
 
 TRIAL = "_.trial"
-"""The folder of trials; no topic's folder has such a name, and itself it is no table."""
+"""The folder for the test; it is not a table, and no topic's folder has such a name."""
 
 
 class UnsafeStore(ValueError):
-    """A store on which two archives could overwrite each other's commits."""
+    """On this store, two archives could overwrite each other's commits."""
 
 
 @functools.lru_cache(maxsize=64)
 def check_store(lake: Place) -> None:
-    """Raises `UnsafeStore` where a second put of the same name is not refused."""
+    """Raises `UnsafeStore` if a second put of the same name succeeds."""
     if not lake.is_s3:
         return
     from obstore.exceptions import BaseError
@@ -41,7 +41,7 @@ def check_store(lake: Place) -> None:
 
 
 def _second_put_is_refused(lake: Place) -> bool:
-    # Who only reads a lake does not need this package.
+    # Imported here, because readers of a lake do not need this package.
     import obstore
     from obstore.exceptions import AlreadyExistsError
 

@@ -1,9 +1,9 @@
-"""Where files of the lake are: a folder of a file system, or one of an object store, behind the same few verbs.
+"""A location of files of the lake: a folder in a file system or in an object store, with the same few operations.
 
-The lake speaks of places and never of paths, so that a table in a bucket is read and written by the same code as one
-on a disk. An object store is reached by delta-rs's own client, for the Delta log and the data files alike: what the
-environment or the `storage.*` options say about credentials holds for both, on the driver, the executors and the
-broker. A place is plain data, so it travels to Spark's tasks with its options; it never shows them.
+The lake uses places and never paths, so that tables in a bucket and on a disk share the same code. Object stores are
+accessed by delta-rs's own client, for both the Delta log and the data files: credentials from the environment or the
+`storage.*` options apply to both, on the driver, the executors and the broker. A place is plain data, so it can be sent
+to Spark's tasks with its options; it never shows them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from deltalake.fs import DeltaStorageHandler
 
 SCHEMES = ("s3", "abfss", "gs")
 _UNSAFE_OPTIONS = ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename", "aws_conditional_put", "conditional_put")
-"""Options with which two writers may both believe that they made the same commit."""
+"""Options that let two writers both believe that they made the same commit."""
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _STORE_CODE = re.compile("<Code>([^<]*)</Code>")
 _ARROW_FILE = re.compile(r"local file '(?P<file>[^']*)'.*\[errno \d+\] (?P<said>[^.\n]*)")
 _DELTA_FILE = re.compile(r"LocalFileSystem error: .*: (?P<said>[^:\n]*) \(os error \d+\)")
-"""How Arrow and delta-rs wrap what a file system said."""
+"""How Arrow and delta-rs wrap a file system's errors."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 PENDING = ".pending"
-"""Behind the name of a file that nobody vouches for yet."""
+"""Suffix of a file that is not committed yet."""
 
 
 class FoundFile(msgspec.Struct, frozen=True):
-    """A file as a listing shows it; its path is relative to the place."""
+    """A file in a listing; its path is relative to the place."""
 
     path: str
     size_bytes: int
@@ -45,7 +45,7 @@ class FoundFile(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A folder: an absolute path, or the URI of an object store and the options to reach it with."""
+    """A folder: an absolute path, or the URI of an object store with its options."""
 
     uri: str
     options: tuple[tuple[str, str], ...] = ()
@@ -69,20 +69,20 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """As delta-rs takes them."""
+        """The options for delta-rs."""
         return dict(self.options) or None
 
     # Tables
 
     def delta(self) -> DeltaTable:
-        """The Delta table here, as it is now."""
+        """Opens the Delta table here."""
         return DeltaTable(self.uri, storage_options=self.storage_options)
 
     def has_table(self) -> bool:
         return DeltaTable.is_deltatable(self.uri, self.storage_options)
 
     def folders(self) -> list[str]:
-        """The names of the folders here; none where there is no such place, `OSError` where it cannot be read."""
+        """The names of the folders here; none if the place does not exist, `OSError` if it is unreadable."""
         if self.is_local:
             with contextlib.suppress(FileNotFoundError), os.scandir(self.uri) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir())
@@ -94,15 +94,15 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def filesystem(self) -> pyarrow.fs.FileSystem:
-        """Arrow's view of the place, for its readers."""
+        """The place as an Arrow file system."""
         return _filesystem(self)
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file to read anywhere in; `FileNotFoundError` where it is gone."""
+        """Opens a file for random access; `FileNotFoundError` if it is gone."""
         return self.filesystem.open_input_file(path)
 
     def put(self, path: str, content: pa.Buffer) -> None:
-        """Writes a new file, for `settle` to put in its place. An object is whole or not there, and in its place."""
+        """Writes a new file, pending until `settle`. In an object store it gets its final name at once."""
         if not self.is_local:
             with self.filesystem.open_output_stream(path) as stream:
                 stream.write(content)
@@ -115,12 +115,12 @@ class Place(msgspec.Struct, frozen=True):
                 file.flush()
                 os.fsync(file.fileno())
             except BaseException:
-                # On a full disk, what could not be written whole must not keep its part of it.
+                # On a full disk, an incomplete file must not keep its space.
                 target.unlink(missing_ok=True)
                 raise
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Gives files that were put their names. One that was removed meanwhile is then not there, and that is seen."""
+        """Gives written files their final names. One that was removed meanwhile is then missing, which is detected."""
         if not self.is_local:
             return
         for path in paths:
@@ -132,7 +132,7 @@ class Place(msgspec.Struct, frozen=True):
                 _sync_folder(folder)
 
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
-        """The size of each file in bytes; None for one that is not there."""
+        """The size of each file in bytes; None for a missing one."""
         return [info.size for info in self.filesystem.get_file_info(list(paths))]
 
     def files(self, folder: str = "") -> list[FoundFile]:
@@ -147,7 +147,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def place_of(lake: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Place:
-    """The place that a person named by a path or a URI, or one sentence why it cannot be one."""
+    """The place for a path or URI given by the user, or an error that says why it cannot be one."""
     lake, options = os.fspath(lake), {name.lower(): value for name, value in (options or {}).items()}
     for name in _UNSAFE_OPTIONS:
         if name in options and options[name].lower() not in ("false", "etag"):
@@ -163,7 +163,7 @@ def place_of(lake: str | os.PathLike[str], options: Mapping[str, str] | None = N
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong as one line: an object store's client draws trees in colour, a file system has numbers."""
+    """The error as one line: object store clients print coloured trees, file systems numbers."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.strerror}: {error.filename}"
     if found := _ARROW_FILE.search(str(error)):
@@ -177,7 +177,7 @@ def reason(error: BaseException) -> str:
 
 
 def _sync_folder(folder: str) -> None:
-    """A name is on the disk only once its folder is."""
+    """Syncs the folder: a file name is durable only after that."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -193,7 +193,7 @@ def _filesystem(place: Place) -> pyarrow.fs.FileSystem:
 
 
 class _StoreHandler(DeltaStorageHandler):
-    """delta-rs's file system; its streams take bytes alone, and Arrow hands them buffers."""
+    """delta-rs's file system; its streams accept only bytes, while Arrow passes buffers."""
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_BytesOutput(self._handler.open_output_stream(path, metadata)), mode="w")

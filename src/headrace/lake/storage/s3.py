@@ -1,7 +1,7 @@
-"""A bucket behind obstore, the object store library of delta-rs with a binding of its own.
+"""A bucket accessed with obstore, another binding of delta-rs's object store library.
 
-delta-rs reads and writes tables by itself. It has no verb for a put on a condition, and it holds the GIL while it waits
-for a store; where one of the two matters, this is used, with the same options.
+delta-rs itself reads and writes tables. It has no conditional put, and it holds the GIL while it waits for a store;
+where one of these matters, this module is used, with the same options.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _OPTIONS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint", "endpoint_url",
             "virtual_hosted_style_request", "skip_signature")  # fmt: skip
 _CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "proxy_url", "timeout", "connect_timeout")
-"""Of the storage options those that decide whether a store is reached."""
+"""The storage options that are needed to connect."""
 
 
 def open_bucket(place: Place) -> S3Store:
-    """The bucket of a place; paths are relative to the place."""
+    """Opens the bucket of a place; paths are relative to the place."""
     from obstore.store import S3Store
 
     given = {name.removeprefix("aws_"): value for name, value in place.options}
@@ -41,12 +41,12 @@ def open_bucket(place: Place) -> S3Store:
 
 
 def open_object(bucket: S3Store, path: str, size_bytes: int) -> pa.NativeFile:
-    """A file of known size to read anywhere in: no request is made before the first read."""
+    """A file of known size for random access: there is no request before the first read."""
     return pa.PythonFile(_ObjectFile(bucket, path, size_bytes), mode="r")
 
 
 class _ObjectFile(io.RawIOBase):
-    """Reads ranges. Arrow puts `seek` and `read` under a lock of its own."""
+    """Reads ranges. Arrow protects `seek` and `read` with its own lock."""
 
     def __init__(self, bucket: S3Store, path: str, size_bytes: int) -> None:
         self._bucket, self._path, self._size = bucket, path, size_bytes
@@ -66,7 +66,7 @@ class _ObjectFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, with one request."""
+        """Reads the next bytes with one request."""
         import obstore
         from obstore.exceptions import BaseError, NotFoundError
 

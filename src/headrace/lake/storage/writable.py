@@ -1,4 +1,4 @@
-"""Whether a lake can be written to, tried before Spark is started: a wrong path or a missing right is told at once."""
+"""Checks that a lake is writable before Spark is started, so that a wrong path or missing right is reported at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from headrace.lake.storage.place import Place, reason
 
 
 class NotWritable(OSError):
-    """Nothing can be archived there, in one sentence."""
+    """Nothing can be archived there; says why."""
 
 
 def check_writable(lake: Place) -> None:
-    """Raises `NotWritable`, or `UnsafeStore`; a folder that is not there yet is made."""
+    """Raises `NotWritable` or `UnsafeStore`; creates a missing folder."""
     try:
         if lake.is_local:
             os.makedirs(lake.uri, exist_ok=True)
-            # A name of its own, and gone with the block: others may look at the same time.
+            # A unique name, deleted with the block: others may check at the same time.
             with tempfile.NamedTemporaryFile(dir=lake.uri, prefix=".trial-"):
                 pass
         elif lake.is_s3:

@@ -1,11 +1,11 @@
-"""Compaction: adjacent small files of a partition become one, with the same rows in the same order.
+"""Compaction: merges adjacent small files of a partition, with the same rows in the same order.
 
-Which files are merged is decided here without I/O. The archive merges as it goes, like a log-structured tree: ten files
-of one size make one of the next, so a row is written a handful of times however long the table lives, and a partition
-has few files at any time. `headrace lake compact` merges all that is smaller than the target at once.
+The choice of files is made here without I/O. The archive merges continuously, like a log-structured merge tree: ten
+files of one size make one of the next, so a row is written a handful of times however long the table lives, and a
+partition always has few files. `headrace lake compact` merges everything smaller than the target at once.
 
-A merge reads every row and compares each file's rows with the digest that its name carries, so nothing that was changed
-is ever taken over under a new name. What is replaced stays on disk until `vacuum`, for readers that still have it.
+A merge reads every row and compares each file with the digest in its name, so changed data is never copied under a new
+name. Replaced files stay on disk until `vacuum`, for readers that still use them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALLEST_TIER_BYTES = 256 * 1024
 
 
 class MergePlan(msgspec.Struct, frozen=True):
-    """Adjacent files of one partition that are to become one."""
+    """Adjacent files of one partition to merge."""
 
     table: Place
     files: Sequence[RangeFile]
@@ -40,11 +40,11 @@ class MergePlan(msgspec.Struct, frozen=True):
 
 
 class Damaged(TableRefused):
-    """A file does not hold what its name says: nothing is merged that cannot be proved."""
+    """A file does not match its name: unverified data is never merged."""
 
 
 def plan_merges(table: TopicTable, *, at_least: int = FAN_IN, target_bytes: int = TARGET_BYTES) -> list[MergePlan]:
-    """What to merge now, at most one of each partition; `at_least` 2 merges whatever is adjacent and small."""
+    """What to merge now, at most one merge per partition; `at_least` 2 merges all adjacent small files."""
     if table.snapshot.foreign:
         return []
     plans = (first_merge(covered, at_least, target_bytes) for covered in table.coverage.values())
@@ -52,7 +52,7 @@ def plan_merges(table: TopicTable, *, at_least: int = FAN_IN, target_bytes: int 
 
 
 def first_merge(covered: Coverage, at_least: int, target_bytes: int) -> Sequence[RangeFile]:
-    """The first files of a partition that are to become one; none if there are not enough alike."""
+    """The first files of a partition to merge; none if there are not enough of similar size."""
     for limit_bytes in _tiers(target_bytes // 2) if at_least > 2 else (target_bytes // 2,):
         for run in _runs(covered.files, limit_bytes, target_bytes):
             if len(run) >= at_least:
@@ -61,7 +61,7 @@ def first_merge(covered: Coverage, at_least: int, target_bytes: int) -> Sequence
 
 
 def _tiers(largest_bytes: int) -> Iterator[int]:
-    """The sizes below which files count as alike, from small to large; above half the target they are left alone."""
+    """Size limits of similar files, from small to large; files above half the target are not merged."""
     limit_bytes = _SMALLEST_TIER_BYTES
     while limit_bytes < largest_bytes:
         yield limit_bytes
@@ -70,7 +70,7 @@ def _tiers(largest_bytes: int) -> Iterator[int]:
 
 
 def _runs(files: Sequence[RangeFile], limit_bytes: int, target_bytes: int) -> Iterator[list[RangeFile]]:
-    """Adjacent files below a size, as many as together make one of the target's. A gap stays a file of its own."""
+    """Runs of adjacent files below a size, up to the target size together. A gap stays a separate file."""
     run: list[RangeFile] = []
     size_bytes = 0
     for file in files:
@@ -86,7 +86,7 @@ def _runs(files: Sequence[RangeFile], limit_bytes: int, target_bytes: int) -> It
 
 
 def merge(plan: MergePlan) -> Written:
-    """Writes the merged file, once every row of its parts has been compared with what was archived."""
+    """Writes the merged file, after every row of its parts was compared with what was archived."""
     writer = RangeWriter(plan.table, plan.files[0].partition, plan.files[0].start, to_stay=True)
     for file in plan.files:
         digest = RowDigest()
@@ -101,7 +101,7 @@ def merge(plan: MergePlan) -> Written:
 
 
 def compact_table(table: TopicTable, *, at_least: int = 2, target_bytes: int = TARGET_BYTES) -> tuple[int, int]:
-    """Merges until nothing is left to merge; how many files became how many."""
+    """Merges until nothing is left to merge; returns how many files became how many."""
     before = after = 0
     while plans := plan_merges(table, at_least=at_least, target_bytes=target_bytes):
         for plan in plans:
@@ -109,7 +109,7 @@ def compact_table(table: TopicTable, *, at_least: int = 2, target_bytes: int = T
             try:
                 table.replace(plan.files, [written], same_rows=True)
             except StaleArchive:
-                # An archive compacts the same table: what it did is as good.
+                # An archive compacts the same table: its result is as good.
                 table.refresh()
                 continue
             before, after = before + len(plan.files), after + 1

@@ -1,7 +1,7 @@
-"""The archive's own upkeep: after a round small files are merged, now and then old rows expire and old files go.
+"""The archive's own maintenance: merges small files after a round, and periodically expires rows and deletes files.
 
-Merging is done by Spark's tasks. Old is what a tiered topic's log start and two days say (`upkeep`). It is a courtesy
-to readers and never a duty: whatever is wrong with a table is said once and leaves it as it is.
+Merging runs in Spark's tasks. Rows expire by a tiered topic's log start, files are deleted after two days. Maintenance
+is optional: a problem with a table is reported once, and the table stays as it is.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OnSpark = Callable[[Sequence[bytes], Callable[[bytes], bytes]], list[bytes]]
 
 
 class MergeOutcome(msgspec.Struct, frozen=True):
-    """What became of a merge: a file, or the reason why not, which is one partition's alone."""
+    """The result of a merge: a file, or the reason why not, which concerns one partition only."""
 
     plan: MergePlan
     written: Written | None = None
@@ -42,7 +42,7 @@ class MergeOutcome(msgspec.Struct, frozen=True):
 
 
 def merge_encoded(content: bytes) -> bytes:
-    """What Spark maps over the merges, which travel as bytes."""
+    """The function that Spark maps over the merges, which are passed as bytes."""
     plan = msgspec.msgpack.decode(content, type=MergePlan)
     try:
         return msgspec.msgpack.encode(MergeOutcome(plan, merge(plan)))
@@ -51,14 +51,14 @@ def merge_encoded(content: bytes) -> bytes:
 
 
 class Schedule:
-    """What is done to each table now and then, and when it was last done."""
+    """Periodic work per table, and when it was last done."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: dict[tuple[str, str], float] = {}
 
     def is_time(self, what: str, table: TopicTable, every_s: float) -> bool:
-        """Whether it is to be done now; it counts as done, unless `again` says otherwise."""
+        """Whether it is due now; it then counts as done, unless `again` is called."""
         now, about = self._clock(), (what, table.place.uri)
         if now - self._last.get(about, float("-inf")) < every_s:
             return False
@@ -66,12 +66,12 @@ class Schedule:
         return True
 
     def again(self, what: str, table: TopicTable) -> None:
-        """It could not be done: it is time for it at the next look."""
+        """It failed: it is due again at once."""
         self._last.pop((what, table.place.uri), None)
 
 
 class Upkeep:
-    """Looks after tables as they come to need it. `say` gets what it is about, and the sentence."""
+    """Maintains tables as needed. `say` gets the subject of a message, and the message."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Upkeep:
         self._on_spark, self._say, self.schedule = on_spark, say, Schedule(clock)
 
     def round(self, tables: Sequence[TopicTable]) -> None:
-        """Does what there is to do; `JobFailed` if Spark does not."""
+        """Does what is due; `JobFailed` if Spark fails."""
         for table in tables:
             try:
                 if plans := plan_merges(table):
@@ -99,17 +99,17 @@ class Upkeep:
                     for one in self._with_derived(table):
                         vacuum(one, DEFAULT_RETENTION_HOURS, dry_run=False)
             except StaleArchive:
-                continue  # another archive was first, or the topic was deleted: the next round shows
+                continue  # another archive was first, or the topic was deleted: the next round will show
             except JobFailed:
-                raise  # no table's fault
+                raise  # not the table's fault
             except (OSError, ValueError, DeltaError, KafkaError, BrokerUnreachable) as error:
                 topic = table.identity.topic
                 self._say(f"tidy {topic} {error}", f"upkeep of the table of {topic} failed: {reason(error)}")
 
     def clear(self, tables: Sequence[TopicTable], mark: str) -> None:
-        """Takes away what a failed round of ours left behind."""
+        """Removes the leftovers of our failed round."""
         for table in tables:
-            with contextlib.suppress(OSError, ValueError, DeltaError):  # the next look, by age, finds it too
+            with contextlib.suppress(OSError, ValueError, DeltaError):  # the periodic check by age finds it, too
                 for one in self._with_derived(table):
                     remove_leftovers(one.place, mark)
 

@@ -1,8 +1,8 @@
-"""Old rows are taken out of tables, by policy.
+"""Removes old rows from tables, by policy.
 
-Rows go a whole file at a time and from the front alone, so what is left is one range without a hole; the table notes
-where it begins, and `verify` takes nothing that was expired for lost. The last file of a partition always stays: it is
-what says how far the archive is. Their files are deleted by `vacuum` alone.
+Rows are removed in whole files and only from the front, so the rest is one range without holes; the table notes its
+start, so `verify` does not take expired rows for lost. The last file of a partition always stays, because it holds the
+archive's position. Only `vacuum` deletes the files themselves.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TIERED = "remote.storage.enable"
 
 
 class Before(msgspec.Struct, frozen=True):
-    """What is old: rows below an offset, or before a moment."""
+    """The limit: rows below an offset, or before a time."""
 
     offset: int | None = None
     moment_ms: int | None = None
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """What was taken out of a partition, which begins at `start` now."""
+    """What was removed from a partition, which now begins at `start`."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class Expired(msgspec.Struct, frozen=True):
 
 
 def expire(table: TopicTable, cluster: Cluster | None, before: Before | None, *, dry_run: bool) -> list[Expired]:
-    """Takes out what is old by `before`, and of a tiered topic by its log start, above which nothing is touched."""
+    """Removes rows by `before`, and for a tiered topic by its log start, above which nothing is removed."""
     starts = _log_starts(table, cluster) if cluster is not None else None
     old = {
         number: files
@@ -63,7 +63,7 @@ def expire(table: TopicTable, cluster: Cluster | None, before: Before | None, *,
 def _old_files(
     table: TopicTable, covered: Coverage, before: Before | None, log_start: int | None
 ) -> Sequence[RangeFile]:
-    """The files from the front on that are old as a whole."""
+    """The leading files with only old rows."""
     ages_ms = table.snapshot.ages_ms if before is not None and before.moment_ms is not None else {}
     old: list[RangeFile] = []
     for file in covered.files[:-1]:
@@ -80,12 +80,12 @@ def _old_files(
 def _is_before(file: RangeFile, before: Before, ages_ms: Mapping[str, int]) -> bool:
     if before.offset is not None:
         return file.end <= before.offset
-    # A file without rows is as old as those around it.
+    # A file without rows is as old as its neighbours.
     return before.moment_ms is None or not file.rows or ages_ms.get(file.path, before.moment_ms) < before.moment_ms
 
 
 def _log_starts(table: TopicTable, cluster: Cluster) -> dict[int, int] | None:
-    """Where the partitions of a tiered topic begin; None for others, whose tables outlive what the broker keeps."""
+    """The log starts of a tiered topic; None for others, whose tables keep more than the broker."""
     admin, name = Admin(cluster), table.identity.topic
     live = {topic.name: topic for topic in admin.list_topics()}
     topic = live.get(name)

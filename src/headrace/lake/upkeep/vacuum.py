@@ -1,9 +1,9 @@
-"""Files that no table needs are deleted, not before everybody who may still read or be about to commit them is done.
+"""Deletes files that no table needs, once nobody can still be reading or about to commit them.
 
-What killed writers leave behind are pending files, which nobody will commit. Removing one that is still in flight costs
-a round and no rows: it gets its name just before the commit, which is not made when the file is gone. So an hour is
-enough, where files with their final names need a day. A writer that lives through a failed round takes its own away at
-once. Object stores have no pending files.
+Killed writers leave pending files, which nobody will commit. Removing one that is still in flight costs a round but no
+rows: a file gets its final name just before the commit, which fails if the file is gone. So an hour is enough, whereas
+files with final names need a day. A writer that survives a failed round removes its own files at once. Object stores
+have no pending files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LEAST_RETENTION_HOURS = 24
 DEFAULT_RETENTION_HOURS = 48
 
 LEFT_BEHIND = timedelta(hours=1)
-"""Much longer than any round takes from a file's writing to its commit."""
+"""Much longer than any round takes from writing a file to its commit."""
 
 
 def leftovers(table: Place, mark: str | None = None) -> list[str]:
-    """Pending files of a table that are old enough to have been left behind; with a mark those that carry it."""
+    """Pending files of a table that are old enough to be leftovers; with a mark, only those that carry it."""
     if not table.is_local:
         return []
     before = datetime.now(UTC) - LEFT_BEHIND
@@ -32,7 +32,7 @@ def leftovers(table: Place, mark: str | None = None) -> list[str]:
 
 
 def remove_leftovers(table: Place, mark: str | None = None) -> list[str]:
-    """Removes them; their paths."""
+    """Removes them; returns their paths."""
     gone = leftovers(table, mark)
     for path in gone:
         with contextlib.suppress(FileNotFoundError):
@@ -41,13 +41,13 @@ def remove_leftovers(table: Place, mark: str | None = None) -> list[str]:
 
 
 class InPlace(Protocol):
-    """A table of the lake: a topic's own, or one made from it."""
+    """A table of the lake: a topic's own, or a derived one."""
 
     place: Place
 
 
 def vacuum(table: InPlace, retention_hours: int, *, dry_run: bool) -> list[str]:
-    """Deletes files that the table has not needed for so long, or never did; their paths."""
+    """Deletes files that the table has not needed for this long, or never did; returns their paths."""
     if retention_hours < LEAST_RETENTION_HOURS:
         raise ValueError(
             f"Files must be kept for at least {LEAST_RETENTION_HOURS} hours: a newer one may still be committed."
