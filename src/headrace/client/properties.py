@@ -75,7 +75,7 @@ class ClientSecurity(msgspec.Struct, frozen=True):
             try:
                 context.load_cert_chain(self.certificate_file, self.key_file, password=self.key_password or "")
             except (OSError, ssl.SSLError) as error:
-                trouble = f"names a certificate and key that are no good: {_reason(error)}"
+                trouble = f"names an invalid certificate or key: {_reason(error)}"
                 raise PropertyError("ssl.keystore.location", trouble) from None
         return context
 

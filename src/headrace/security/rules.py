@@ -35,7 +35,7 @@ class Why(Enum):
     ALLOWED = "a rule allows it"
     DENIED = "a rule denies it"
     NO_RULE_FITS = "no rule allows it"
-    NOBODY_CARES = "no rule is about this resource, and the broker allows everyone then"
+    NOBODY_CARES = "no rule applies to this resource, and the broker then allows everyone"
 
 
 class AccessDecision(NamedTuple):

@@ -11,7 +11,7 @@ from headrace.wire.private.explain_access import ExplainAccessRequest, ExplainAc
 
 async def handle(call: Call, request: ExplainAccessRequest) -> ExplainAccessResponse:
     if not call.broker.authorizer.is_on:
-        message = "No Authorizer is configured: everybody may do everything."
+        message = "No Authorizer is configured: everyone may do everything."
         return ExplainAccessResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message)
     try:
         operation, kind = Operation(request.operation), ResourceType(request.resource_type)

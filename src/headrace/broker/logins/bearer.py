@@ -30,7 +30,7 @@ class BearerExchange:
         try:
             return await self._checked(bearer.token, bearer.authorization)
         except BadToken as error:
-            self._why = f"the token is not good: {error}"
+            self._why = f"the token is refused: {error}"
         return SaslStep(INVALID_TOKEN)
 
     async def _checked(self, token: str, authorization: str) -> SaslStep:
