@@ -19,7 +19,19 @@ from headrace.broker.rights.asking import NotAuthorized
 from headrace.broker.rights.error_responses import error_response
 from headrace.broker.rights.table import cluster_right
 from headrace.wire import codec
-from headrace.wire.apis import API_VERSIONS, APIS, FETCH, OTHER_NAMES, PRODUCE, SPOKEN, request_class, snake
+from headrace.wire.apis import (
+    API_VERSIONS,
+    APIS,
+    FETCH,
+    HEARTBEAT,
+    JOIN_GROUP,
+    OTHER_NAMES,
+    PRODUCE,
+    SPOKEN,
+    SYNC_GROUP,
+    request_class,
+    snake,
+)
 from headrace.wire.codec import DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
@@ -46,7 +58,7 @@ LISTED_ONLY = [
 ]
 """What no client comes to ask: brokers of Apache Kafka send 83 to 87 each other, 93 follows a refused heartbeat, and
 94 is about controllers. They are listed because tools tell a broker's version by its list (franz-go's kversion)."""
-_STRAIGHT = {PRODUCE: "produce", FETCH: "fetching"}
+_STRAIGHT = {PRODUCE: "produce", FETCH: "fetching", JOIN_GROUP: "groups", SYNC_GROUP: "groups", HEARTBEAT: "groups"}
 """Which APIs have a straight road, and the room that it is in."""
 _LONGEST_CLIENT_ID = 100
 _LONGEST_PAUSE_MS = (1 << 31) - 1

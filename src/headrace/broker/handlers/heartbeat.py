@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from headrace.broker.call import Call
 from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import HeartbeatAnswer
@@ -14,13 +16,20 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    beat = Heartbeat(
-        token=new_token(),
+    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), HeartbeatAnswer)
+    return response_of(answer)
+
+
+def event_of(call: Call, request: HeartbeatRequest, token: Hashable) -> Heartbeat:
+    return Heartbeat(
+        token=token,
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,
         generation=request.generation_id,
         instance_id=request.group_instance_id,
     )
-    answer = await call.ask_group(Operation.READ, beat, HeartbeatAnswer)
+
+
+def response_of(answer: HeartbeatAnswer) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=answer.error)

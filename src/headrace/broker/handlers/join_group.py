@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from headrace.broker.call import Call
 from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import JoinAnswer
@@ -15,8 +17,13 @@ from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     if not request.group_id:
         return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
-    join = Join(
-        token=new_token(),
+    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), JoinAnswer)
+    return response_of(answer)
+
+
+def event_of(call: Call, request: JoinGroupRequest, token: Hashable) -> Join:
+    return Join(
+        token=token,
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,
@@ -28,7 +35,9 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         protocol_type=request.protocol_type,
         protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
     )
-    answer = await call.ask_group(Operation.READ, join, JoinAnswer)
+
+
+def response_of(answer: JoinAnswer) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from headrace.broker.call import Call
 from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import SyncAnswer
@@ -14,8 +16,13 @@ from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    sync = Sync(
-        token=new_token(),
+    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), SyncAnswer)
+    return response_of(answer)
+
+
+def event_of(call: Call, request: SyncGroupRequest, token: Hashable) -> Sync:
+    return Sync(
+        token=token,
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,
@@ -25,7 +32,9 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
         protocol_name=request.protocol_name,
         assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
     )
-    answer = await call.ask_group(Operation.READ, sync, SyncAnswer)
+
+
+def response_of(answer: SyncAnswer) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=answer.error,
         protocol_type=answer.protocol_type,

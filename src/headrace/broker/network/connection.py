@@ -16,7 +16,7 @@ from headrace.broker.network.flow import AnswerRoom
 from headrace.broker.network.frame_buffers import Frame
 from headrace.broker.network.requests import Requests
 from headrace.broker.produce.refused_batches import RefusedBatches
-from headrace.wire.apis import FETCH
+from headrace.wire.apis import FETCH, JOIN_GROUP, SYNC_GROUP
 from headrace.wire.codec import DecodeError
 from headrace.wire.frame import read_request_header
 
@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">i")
 _FIRST_ALLOCATION_BYTES = 64 << 10
 _TLS_HANDSHAKE = 0x16
-_JOIN_GROUP, _SYNC_GROUP = 11, 14
-_WAITING_APIS = frozenset({FETCH, _JOIN_GROUP, _SYNC_GROUP})
+_WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
 """Their answers may wait for minutes for what somebody else does."""
 
 

@@ -160,11 +160,12 @@ class Requests:
 
     # -- both ---------------------------------------------------------------------------------------------------
 
-    def failed(self, slot: RequestSlot) -> None:
-        """A fault of ours, told where it was caught."""
+    def failed(self, slot: RequestSlot, error: BaseException | None = None) -> None:
+        """A fault of ours: the one that is being handled, if it is not named."""
         self._server.count_failure()
-        log.exception(
+        log.error(
             "a request failed; its connection is closed",
+            exc_info=error or True,
             extra={"api_key": slot.header.api_key, "version": slot.header.api_version, "peer": self.peer},
         )
         self.close("a request failed")
