@@ -37,6 +37,7 @@ class Client:
         self.went_straight = False
         """Whether the last request was answered without a task."""
         self.caller = Caller(Principal("User", name), organisation, DEFAULT_LISTENER, host)
+        self._asked: list[RequestSlot] = []
         self._server = Server(broker)
         self._connection = Connection(self._server, Access(broker, self.caller))
         self._connection.peer_host = host
@@ -48,6 +49,11 @@ class Client:
     @property
     def frame_buffers(self) -> FrameBuffers:
         return self._server.frame_buffers
+
+    def hang_up(self) -> None:
+        """Closes the connection in the middle of what it asked for."""
+        for slot in self._asked:
+            slot.cancel()
 
     @property
     def is_muted(self) -> bool:
@@ -61,6 +67,7 @@ class Client:
         frame = self.frame_buffers.take(len(sent)) or bytearray(len(sent))
         frame[:] = sent
         slot = RequestSlot(read_request_header(frame), frame)
+        self._asked.append(slot)
         self.went_straight = self._server.dispatch.go_straight(slot, self._connection)
         if self.went_straight:
             await until(lambda: slot.done)
