@@ -180,6 +180,9 @@ def test_another_run_of_the_servers_fences_the_producer_once_and_lets_it_go_on()
         assert answer(decision).error == expected
         if not expected:
             assert after(MACHINE.decide(after(decision), Finished(4, "four"), NOW)).epoch == 7
+    for commit, expected in ((True, 90), (False, 49)):
+        event = EndTxn(token="t", seen=None, new_producer_id=1, producer_id=PID, epoch=5, commit=commit, version=1)
+        assert answer(MACHINE.decide(again, event, NOW)).error == expected
 
 
 def test_one_that_is_open_under_another_run_is_ended_and_fenced_once() -> None:

@@ -169,7 +169,10 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
         return _repeat_end(known, event)
     is_retry = overflown or (event.version == 2 and event.epoch == known.epoch - 1)
     if event.epoch != known.epoch and not is_retry:
-        return _answered(known, event, ErrorCode.PRODUCER_FENCED)
+        # Told this, a client takes its id again. A commit may be the one that was made before: it stays fatal.
+        may_go_on = known.was_interrupted(event.producer_id, event.epoch) and not event.commit
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING if may_go_on else ErrorCode.PRODUCER_FENCED
+        return _answered(known, event, error)
     state = known.shown(event.seen)
     answer = END_TXN[event.version, event.commit, is_retry][state]
     if isinstance(answer, ErrorCode):

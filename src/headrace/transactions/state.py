@@ -84,6 +84,10 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
         """Whether another run of the servers knows the id, which may have lost what came after the last verdict."""
         return self.marked not in ("", server)
 
+    def was_interrupted(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer was fenced by nobody but the store."""
+        return self.interrupted is not None and (self.producer_id, self.last_epoch) == (producer_id, epoch)
+
     @property
     def last_verdict(self) -> bool:
         """Whether the last transaction was committed."""

@@ -146,8 +146,7 @@ class TransactionCoordinator:
     def _was_interrupted(self, name: Name, producer: tuple[int, int]) -> bool:
         """Whether a producer was fenced by nobody but the store: told this, clients abort, and take their id again."""
         thing = self._ids.things.get(name)
-        known = thing.state if thing is not None else None
-        return known is not None and known.interrupted is not None and (known.producer_id, known.last_epoch) == producer
+        return thing is not None and thing.state is not None and thing.state.was_interrupted(*producer)
 
     def _warn_of_several_servers(self, name: str) -> None:
         """Once: servers that lose their last second each for itself can tear a transaction."""
