@@ -46,7 +46,7 @@ class PartitionKeys(msgspec.Struct, frozen=True):
 
     @property
     def touched(self) -> str:
-        """What is written, in the partition's slot, before asking what replicas have."""
+        """Written in the partition's slot before replicas are asked with WAIT."""
         return f"{self.meta}:touched"
 
     def all(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class ClusterKeys(msgspec.Struct, frozen=True):
 
     @property
     def login_secret(self) -> str:
-        """What salts of users that are not there are made from: the same on every node, and after a restart."""
+        """The secret that salts of missing users are derived from: the same on every node, and after a restart."""
         return f"{self.prefix}:security:login-secret"
 
     @property
@@ -154,7 +154,7 @@ class Keys(msgspec.Struct, frozen=True):
         return f"{self.prefix}:{self.organisation}:transactions"
 
     def transaction(self, transactional_id: str) -> str:
-        """What the coordinator of an id writes."""
+        """The state of a transactional id, written by its coordinator."""
         return f"{self.prefix}:{self.organisation}:{{txn:{escape(transactional_id)}}}:state"
 
     def open_transaction(self, transactional_id: str) -> str:

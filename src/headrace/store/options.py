@@ -8,7 +8,7 @@ from headrace.store.keys import DEFAULT_PREFIX
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store is told from outside."""
+    """Options of the store."""
 
     prefix: str = DEFAULT_PREFIX
     timeout_ms: int = 5_000

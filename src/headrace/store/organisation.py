@@ -60,7 +60,7 @@ class Organisation:
             announce=store.announcements.appended,
             watch=store.stream_watch.add,
         )
-        """What its partitions are given."""
+        """The context for its partitions."""
         self.takeover = Takeover(store, self)
 
     async def load(self) -> None:
@@ -82,7 +82,7 @@ class Organisation:
 
     @property
     def partitions(self) -> Iterable[Partition]:
-        """Those that this node has read."""
+        """The partitions that this node has loaded."""
         return list(self._partitions.values())
 
     @property
@@ -124,7 +124,7 @@ class Organisation:
         self._store.announcements.appended_to(topic.id, number)
 
     async def without_entries(self, topic: Topic, numbers: Sequence[int]) -> set[int]:
-        """Those of a topic's partitions that hold nothing, found without opening them."""
+        """The empty partitions of a topic, found without opening them."""
         empty: set[int] = set()
         for at in range(0, len(numbers), _LOOKED_AT_ONCE):
             some = numbers[at : at + _LOOKED_AT_ONCE]
@@ -135,7 +135,7 @@ class Organisation:
         return empty
 
     async def standing(self, topic: Topic) -> list[Standing]:
-        """How far the records of a topic's partitions left Redis, by number."""
+        """The tiering state of a topic's partitions, by number."""
         return await standing_of(self._store, self.keys, topic)
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ _CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
 _LEAVE_AT_ONCE = 64
 _LEAVE_PATIENCE_S = 1.0
-"""What is not left by then is read again by its next leader."""
+"""Time to leave partitions in order; for the rest, the next leader reads the store again."""
 
 
 class Store:
@@ -80,7 +80,7 @@ class Store:
         self.link, self.reads, self.scripts = home.link, home.reads, home.scripts
         """The ways to what all nodes share; partitions and groups have their own."""
         self.name = secrets.token_hex(6)
-        """Of this process, in what it writes: to be known again by it, and by nobody else."""
+        """Identifies this process in what it writes, so that it can recognise its own writes."""
         home = self.topology.slot_of(self.keys.nodes)
         timeout_ms = renewal_timeout_ms(options)
         self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
@@ -108,7 +108,7 @@ class Store:
         self.tenants = Tenants(self)
         self.usage = Usage(self)
         self.security_tables: list[SharedHash] = [self.tenants.rows, self.users, self.acls, self.quotas]
-        """What decides who may do what: changes are followed at short intervals."""
+        """The tables behind access control, refreshed at short intervals."""
         self.login_secret = b""
         """The same on every node, and known to nobody outside: for what must look random and stay the same."""
         self.takeovers = Takeovers(self)
@@ -238,7 +238,7 @@ class Store:
                     await asyncio.sleep(_CLUSTER_ID_POLL_S)
 
     async def _count_listeners(self) -> int:
-        """Of the nodes' channel: each server counts its own."""
+        """Listeners on the nodes' channel: each server counts its own."""
         links = [shard.link for shard in self.topology.shards if shard.link.is_up]
         found = [await link.call("PUBSUB", "NUMSUB", self.keys.announcements) for link in links]
         return sum(listeners for _, listeners in found)
@@ -316,7 +316,7 @@ class Store:
         return True
 
     def outlook_of(self, slot: Slot) -> Outlook:
-        """What a look at a slot is good for: until its view changes."""
+        """The confidence in what was read from a slot, valid until its view changes."""
         outlook = self._outlooks.get(slot)
         if outlook is None:
             outlook = self._outlooks[slot] = Outlook(slot.link, self.nodes)

@@ -112,7 +112,7 @@ class Takeover:
 
 
 class Takeovers:
-    """Those of all organisations, gone on with in the background, and who waits for them."""
+    """The takeovers of all organisations, continued in the background, and those waiting for them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

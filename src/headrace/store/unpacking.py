@@ -50,7 +50,7 @@ class Unpacking:
         self._share = _Share()
 
     def close(self) -> None:
-        """What runs is left to finish; nobody waits for it."""
+        """Stops taking work; running work finishes on its own."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @contextlib.asynccontextmanager

@@ -40,11 +40,11 @@ class Configs(SharedHash):
         self._by_resource: dict[str, dict[str, str]] = {}
 
     def get(self, resource: str) -> Mapping[str, str]:
-        """What was set for a resource."""
+        """The configs set for a resource."""
         return self._by_resource.get(resource, {})
 
     def groups(self) -> list[str]:
-        """Those that something was set for."""
+        """The groups with configs."""
         return [resource.removeprefix(_GROUP) for resource in self._by_resource if resource.startswith(_GROUP)]
 
     async def replace(self, resource: str, configs: Mapping[str, str]) -> bool:

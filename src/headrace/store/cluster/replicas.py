@@ -16,7 +16,7 @@ from headrace.store.redis.topology import Topology
 log = logging.getLogger(__name__)
 
 FIELD = "replicas"
-"""Of the cluster's hash."""
+"""Field of the cluster's hash."""
 
 
 class MeantReplicas:

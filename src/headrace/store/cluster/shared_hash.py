@@ -41,7 +41,7 @@ class SharedHash(ABC):
 
     @property
     def _view(self) -> View:
-        """Who changed what is told by the version; only another server makes a copy doubtful."""
+        """The version shows changes by others, so only another server puts a copy in doubt."""
         return View(self._link.timeline, 0)
 
     @property

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 8
 _MOST_UNDER_WAY = 512
 _MOST_BYTES = 8 << 20
-"""Of one reading."""
+"""Maximum size of one reading."""
 _PARKED_BYTES = 64 << 20
 _PARKED_S = 30.0
 _PAUSE_S = 1.0
@@ -98,7 +98,7 @@ class BackgroundReads:
         return reading
 
     def take(self, partition: Partition, reading: Reading, max_bytes: int, at_least_one: bool) -> Batches:
-        """What a reading brought, as much of it as there is room for, or its error; once."""
+        """Takes the result of a reading, as much as there is room for, or raises its error; only once."""
         key = (partition.topic.uuid, partition.number, reading.offset)
         if reading.error is not None:
             error, reading.error = reading.error, None

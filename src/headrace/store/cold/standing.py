@@ -1,4 +1,4 @@
-"""How far a topic's records have left Redis, as recorded by its partitions' leaders; any node can read it."""
+"""The tiering state of a topic, as recorded by its partitions' leaders; any node can read it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 DEFAULT_DURABILITY: Durability = "everysec"
 
 MEMORY_SHARE_PERCENT = 50
-"""Of the memory that this process may use. The rest is for the broker, for the pages that a fork copies
+"""Share of the memory that this process may use. The rest is for the broker, for the pages that a fork copies
 while the append-only file is rewritten, and for the page cache that takes the writes."""
 
 _MEMORY_IF_UNKNOWN_BYTES = 2 << 30

@@ -144,12 +144,12 @@ class TrialCluster:
 
     @property
     def url(self) -> str:
-        """What `--redis` takes: any server leads to all others."""
+        """The URL for `--redis`: any server leads to all others."""
         return f"redis+cluster://{','.join(map(repr, self.servers))}"
 
     @property
     def primaries(self) -> list[TrialServer]:
-        """Those that are it now."""
+        """The current primaries."""
         return [one for one in self.servers if one.is_running and one.info("replication")["role"] == "master"]
 
     def start(self) -> None:

@@ -35,7 +35,7 @@ def parse(marker: int, value: bytes) -> Aborted:
 
 
 class AbortedList:
-    """Those of one partition, and which of them are not stored yet."""
+    """The aborted transactions of one partition, and which of them are not stored yet."""
 
     def __init__(self, rows: Iterable[Aborted] = ()) -> None:
         self.rows = list(rows)
@@ -52,7 +52,7 @@ class AbortedList:
             self._markers.append(row.marker)
 
     def between(self, offset: int, end: int) -> list[Aborted]:
-        """Those whose records a reader meets from `offset` on, before `end`."""
+        """The aborted transactions with records from `offset` to `end`."""
         found: list[Aborted] = []
         for at in range(bisect_left(self._markers, offset), len(self.rows)):
             row = self.rows[at]
@@ -63,7 +63,7 @@ class AbortedList:
         return found
 
     def unstored(self) -> list[Aborted]:
-        """Those that the store may not have."""
+        """Those that may be missing in the store."""
         return self.rows[self._unstored_from :]
 
     def stored(self, rows: list[Aborted]) -> None:
@@ -76,7 +76,7 @@ class AbortedList:
         self._unstored_from = 0
 
     def forget_before(self, offset: int) -> None:
-        """Those whose markers were trimmed: nobody meets their records any more."""
+        """Drops those whose markers were trimmed, and their records with them."""
         gone = bisect_left(self._markers, offset)
         if gone:
             del self.rows[:gone], self._markers[:gone]

@@ -100,7 +100,7 @@ class Appender(ABC, Generic[F]):
 
     @property
     def partition(self) -> Partition:
-        """Whose queue it is."""
+        """The partition of this queue."""
         return self._partition
 
     @property
@@ -127,7 +127,7 @@ class Appender(ABC, Generic[F]):
         """The append to send again after the store was read and does not have it; None to check its batches again."""
 
     async def _settle(self) -> None:
-        """What else has to be done after the store was read, before the next append."""
+        """Further work after the store was read, before the next append."""
 
     # -- sending ------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Partition(Readable, ABC):
-    """What this node knows of one partition."""
+    """One partition, as cached by this node."""
 
     writer: Appender[Any]
     log_start: int
@@ -70,7 +70,7 @@ class Partition(Readable, ABC):
         self.left: int | None = None
         """Where the log ended when it was last left in good order; None once somebody took it up again."""
         self.trouble: str | None = None
-        """What this node noted last of why records stay in Redis; None if it has not noted anything."""
+        """The last recorded reason why records stay in Redis; None if nothing was recorded."""
         self.tail = Tail(context.tails)
         self.bytes_in = self.records_in = self.bytes_out = 0
         """Appended and fetched through this node."""
@@ -245,7 +245,7 @@ class Partition(Readable, ABC):
 
     @property
     def policy(self) -> TopicPolicy:
-        """What the topic's configs, as they are now, ask for."""
+        """The policy from the topic's current configs."""
         context, topic = self.context, self.topic
         return context.policies.of(context.catalogue.by_uuid.get(topic.uuid, topic))
 
@@ -265,7 +265,7 @@ class Partition(Readable, ABC):
 
     @property
     def cold_name(self) -> ColdPartition:
-        """What the cold log knows it by."""
+        """Its identity for the cold log."""
         return ColdPartition(self.topic.name, self.topic.uuid, self.number, self.context.keys.organisation)
 
     def epoch_at(self, offset: int) -> int:

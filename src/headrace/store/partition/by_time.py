@@ -17,7 +17,7 @@ Found = tuple[int, int]
 
 
 class Looks(Protocol):
-    """What a format does: it reads a stretch, and knows which of its records are left."""
+    """Implemented by each format: reads a stretch, and knows which of its records are left."""
 
     @abstractmethod
     async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:

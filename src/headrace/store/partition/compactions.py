@@ -10,7 +10,7 @@ class Compactions(msgspec.Struct):
 
     passes: int = 0
     removed_bytes: int = 0
-    """Of the format `log`, which removes parts of batches."""
+    """For the format `log`, which removes parts of batches."""
     removed_records: int = 0
-    """Of the format `stream`, which removes entries."""
+    """For the format `stream`, which removes entries."""
     waits_for_memory: bool = False

@@ -1,4 +1,4 @@
-"""What a partition needs from its surroundings: its server, a clock, and a few services of its node.
+"""A partition's context: its server, a clock, and a few services of its node.
 
 A partition does not know the store. Its slot is looked up when it is opened; all its commands go to the server that
 currently has the slot.
@@ -35,7 +35,7 @@ class PartitionContext:
     slot_of: Callable[[str], Slot]
     """Where a key is: the server that has it, now and later."""
     outlook_of: Callable[[Slot], Outlook]
-    """What a look at a slot is good for."""
+    """The confidence in what was read from a slot."""
     clock: Clock
     options: StoreOptions
     nodes: Nodes
@@ -47,7 +47,7 @@ class PartitionContext:
     process: str
     """The name of this process in what it writes: to be known again by it, and by nobody else."""
     events: Counter[str]
-    """What people should see: gaps, restored entries."""
+    """Events for the metrics: gaps, restored entries."""
     cold: Callable[[], ColdLog]
     """The reader of the lake, which may be plugged in later."""
     end_of_turn: EndOfTurn

@@ -1,4 +1,4 @@
-"""How far enough replicas have a partition: its high watermark, for topics with min.insync.replicas.
+"""The high watermark of a partition: up to where enough replicas have it, for topics with min.insync.replicas.
 
 Whenever the end moves, the replicas are asked; once enough of them have it, readers see it and producers with acks=all
 are answered. The high watermark never falls. A confirmation is valid for one timeline only: after a failover records
@@ -37,7 +37,7 @@ class _Waiter(NamedTuple):
 
 
 class Copies:
-    """What is known of a partition's copies."""
+    """A partition's high watermark and those waiting for it."""
 
     __slots__ = (
         "_bytes",
@@ -101,7 +101,7 @@ class Copies:
         return self.high_watermark < self._partition.end and not self._partition.is_gone
 
     def _show_all(self) -> None:
-        """What was readable stays so when copies are asked for from now on."""
+        """Keeps readable records readable when copies are required from now on."""
         self._showed_all = not self.wanted
         self._end, self._bytes = max(self._end, self._partition.end), self._partition.index.size_bytes
         self._stable_end = self._partition.ended_up_to
@@ -130,7 +130,7 @@ class Copies:
             await self._partition.shard.replicas.check(wanted)
 
     async def confirmed(self, appended: asyncio.Future[Appended], count: int, timeout_s: float) -> Appended:
-        """What became of an append, once enough replicas have it; NOT_ENOUGH_REPLICAS_AFTER_APPEND if they do not."""
+        """The result of an append once enough replicas have it; NOT_ENOUGH_REPLICAS_AFTER_APPEND if they do not."""
         found = await appended
         start, end = found.base_offset, found.base_offset + count
         replicas = self._partition.shard.replicas

@@ -54,7 +54,7 @@ def entry_fields(row: Any) -> dict[bytes, bytes]:
 
 
 def take(entries: Iterable[Buffer], offset: int, max_bytes: int, at_least_one: bool) -> Batches:
-    """Whole batches from the one that holds `offset` on, at most `max_bytes`; the first one even if it is larger."""
+    """Whole batches from the one with `offset`, up to `max_bytes`; with `at_least_one`, the first even if larger."""
     chunks: list[Buffer] = []
     size = 0
     for data in entries:
@@ -74,7 +74,7 @@ def take(entries: Iterable[Buffer], offset: int, max_bytes: int, at_least_one: b
 
 
 def before(taken: Batches, stop: int) -> Batches:
-    """Those of some batches that lie before an offset, at which one begins."""
+    """The batches before an offset, which must be the start of one."""
     if not taken.chunks or batches.end_offset(taken.chunks[-1]) <= stop:
         return taken
     chunks: list[Buffer] = []

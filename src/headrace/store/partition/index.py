@@ -25,7 +25,7 @@ TIME_STEP_MS = 60_000
 
 
 class Point(NamedTuple):
-    """What lies before the entry at `offset`."""
+    """Totals before the entry at `offset`."""
 
     offset: int
     max_timestamp: int
@@ -122,7 +122,7 @@ class Index:
         return self.point(-1) if due else None
 
     def _open(self) -> tuple[int, int]:
-        """Of the stretch that goes to the end."""
+        """Totals of the last, open stretch."""
         return (self.newest[-1], self.ages[-1]) if self.offsets else (NO_TIMESTAMP, NO_TIMESTAMP)
 
     def _add(self, point: Point) -> None:
@@ -258,7 +258,7 @@ class Index:
 
     @property
     def totals(self) -> Totals:
-        """What the points do not say: how it ends."""
+        """The totals at the end, which no point has."""
         return Totals(self.max_timestamp, self.size_bytes, self.entries, *self._open())
 
     def end_with(self, totals: Totals) -> None:

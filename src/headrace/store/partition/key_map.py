@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 MOST_KEYS = 500_000
-"""Of one pass, about 100 MB while it goes on. With more keys it ends earlier, and the next one goes on there."""
+"""Maximum keys per pass, about 100 MB. With more keys a pass ends earlier, and the next one continues there."""
 _LONGEST_PLAIN_KEY = 16
 
 

@@ -42,7 +42,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Meta(NamedTuple):
-    """What the store says of a partition beside its log."""
+    """A partition's metadata in the store."""
 
     is_there: bool
     start: int

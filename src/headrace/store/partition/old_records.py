@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
 
 class TroubleKind(Enum):
-    """What keeps records in Redis; the same for all partitions that have it."""
+    """Kinds of problems that keep records in Redis."""
 
     AWAY = "the lake is unavailable"
     BEHIND = "the archive is behind"

@@ -21,7 +21,7 @@ class Appended(NamedTuple):
 
 
 class BatchOutcome(Protocol):
-    """Who is told what became of a batch: a future, or anything that looks like one."""
+    """Receives the result of a batch: a future, or anything like one."""
 
     def done(self) -> bool: ...
 
@@ -60,7 +60,7 @@ class Pending:
 
     @property
     def marker(self) -> EndMarker:
-        """What it is, if it is a control batch."""
+        """The marker of a control batch."""
         assert self.verification is not None
         assert self.verification.marker is not None
         return self.verification.marker

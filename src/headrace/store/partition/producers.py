@@ -36,7 +36,7 @@ class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class KnownProducer(msgspec.Struct, array_like=True):
-    """What is known of one producer in one partition. After a marker it may have no batches."""
+    """The state of one producer in one partition. After a marker it may have no batches."""
 
     epoch: int
     batches: list[SequencedBatch]
@@ -45,7 +45,7 @@ class KnownProducer(msgspec.Struct, array_like=True):
     marker: int = NO_MARKER
     """The offset of the last marker."""
     coordinator_epoch: int = -1
-    """Of the coordinator that wrote it."""
+    """Epoch of the coordinator that wrote the last marker."""
     marker_ms: int = 0
     ended: int = 0
     """The number of the transaction that it ended, if that is known."""
@@ -89,7 +89,7 @@ class Producers:
         """Producer -> the first offset of its open transaction, in the order of these offsets."""
         self.aborted = AbortedList()
         self._behind: dict[int, SequencedBatch | None] = {}
-        """Whose last batches the store may have lost, with the last one that it has."""
+        """Producers whose last batches the store may have lost, with the last batch that it has."""
         self._may_skip: Callable[[], bool] = lambda: False
 
     def may_be_behind(self, may_skip: Callable[[], bool]) -> None:

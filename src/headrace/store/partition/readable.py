@@ -1,4 +1,4 @@
-"""How far a partition may be read, and waking the long polls when that moves."""
+"""The readable end of a partition; wakes long polls when it moves."""
 
 from __future__ import annotations
 

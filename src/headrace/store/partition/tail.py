@@ -15,7 +15,7 @@ from headrace.store.partition.entries import Entry
 _DROPPED = Entry(-1, -1, b"", b"")
 
 ENTRY_BYTES = 320
-"""What an entry takes beside its batches, which is four times a batch of one short record.
+"""Overhead of an entry besides its batches, which is four times a batch of one short record.
 
 Its tuple, numbers, token and places in three lists are 255 bytes as tracemalloc counts them; with what the lists keep
 free and the allocator rounds up, resident memory grows by 290 while the cache fills and by 340 once it turns over.
@@ -23,7 +23,7 @@ free and the allocator rounds up, resident memory grows by 290 while the cache f
 
 
 def size_of(entry: Entry) -> int:
-    """What an entry takes in memory."""
+    """The memory an entry takes."""
     return ENTRY_BYTES + len(entry.data)
 
 

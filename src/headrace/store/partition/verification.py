@@ -32,7 +32,7 @@ class Verification:
         """Raises the error to refuse the batch with."""
         self._known_at: Moment | None = None
         self.marker = marker
-        """What the batch is, if it is a marker."""
+        """Set if the batch is a marker."""
         self.exceeds = exceeds
         """Whether its epoch has to be above that of an open transaction (KIP-890)."""
 
@@ -52,5 +52,5 @@ class Verification:
 
 
 def moment_of(partition: Partition, producer_id: int) -> Moment:
-    """What an answer holds for: until the producer's next marker here, or until the store may have gone back."""
+    """The validity of an answer: until the producer's next marker here, or until the store may have gone back."""
     return partition.outlook.view.timeline, partition.producers.last_marker(producer_id)

@@ -48,7 +48,7 @@ class Address(msgspec.Struct, frozen=True):
     seeds: tuple[HostPort, ...] = ()
     """The sentinels, or servers of the cluster; others are learned from them."""
     primary_name: str = ""
-    """What the sentinels call it."""
+    """The primary's name among the sentinels."""
     sentinel_username: str = ""
     sentinel_password: str = ""
 
@@ -74,7 +74,7 @@ class Address(msgspec.Struct, frozen=True):
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What rediss:// asks for; `?ssl_ca_certs=FILE` names a CA, `?ssl_cert_reqs=none` turns checking off."""
+        """The TLS context of rediss://; `?ssl_ca_certs=FILE` names a CA, `?ssl_cert_reqs=none` disables checks."""
         if not self.tls:
             return None
         context = ssl.create_default_context(cafile=self.ca_file or None)

@@ -36,7 +36,7 @@ _BELIEVE_AGAIN_S = 30.0
 
 
 class ClusterMap(NamedTuple):
-    """Who has which slots, as one server sees it."""
+    """The servers of all slots, as one server sees them."""
 
     epoch: int
     is_whole: bool

@@ -56,7 +56,7 @@ class RedisLink:
         any_role: bool = False,
     ) -> None:
         self.address = address
-        """Of the last connection, or of the first one that is tried."""
+        """Address of the last connection, or of the first attempt."""
         self.name = name
         self.is_up = False
         """Whether a command would be sent."""
@@ -74,7 +74,7 @@ class RedisLink:
         self._any_role = any_role
         self.on_message: Callable[[bytes], None] | None = None
         self.on_greeted: Callable[[], None] | None = None
-        """Who is told of a new connection, and lets commands through with `admit`; without one they go at once."""
+        """Called for a new connection; commands then wait until `admit`. Without it they are sent at once."""
         self.on_trouble: Callable[[], None] | None = None
         """Told that there is no connection, or none could be made."""
         self.on_redirect: Callable[[RedisError], object] | None = None
@@ -99,7 +99,7 @@ class RedisLink:
 
     @property
     def identity(self) -> str:
-        """Of the server: another one means that the store may have gone back in time."""
+        """Identity of the server's run: another one means that the store may have gone back in time."""
         return f"{self.server.get('run_id', '')} {self.server.get('master_replid', '')}"
 
     @property

@@ -34,7 +34,7 @@ class CopyRoom(NamedTuple):
 
 
 class Memory:
-    """What is known of it, looked at now and then."""
+    """A server's memory use, checked periodically."""
 
     def __init__(self, link: RedisLink, high_mark_percent: int, *, may_evict: bool) -> None:
         self.is_full = False

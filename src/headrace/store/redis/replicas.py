@@ -22,9 +22,9 @@ _LAG_MOST_S = 10
 """A replica that was not heard of for longer does not count: the default of Redis's own min-replicas-max-lag."""
 _LINK_PATIENCE_S = 1.0
 _MARGIN_MS = 2_000
-"""What a server may take to answer beyond the time that a WAIT has."""
+"""Extra time for a server's answer beyond the timeout of a WAIT."""
 _PIECE_S = 0.2
-"""Of a WAIT. Replicas are asked when one begins, so a replica that comes later would only be heard of by chance. Each
+"""Duration of one WAIT. Replicas are asked when one begins, so a later replica would only be noticed by chance. Each
 piece is twice as long as the last: up to Redis 7.0 each also waits for what was written meanwhile."""
 _TOUCHED_FOR_MS = 3_600_000
 _TOUCH_ANEW_S = 1_800.0
@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
 
 
 class Replicas:
-    """Those of the server that a link leads to."""
+    """The replicas of one server."""
 
     def __init__(self, link: RedisLink, new_link: Callable[[str, int], RedisLink], timeout_ms: int) -> None:
         self._link = link

@@ -29,7 +29,7 @@ _REDIRECT_PATIENCE_S = 1.0
 """How long a server that we are sent to may take to answer its first greeting."""
 _TRY_AGAIN_S = 0.05
 _A_MOVE = 1 << 32
-"""What a move of the slot adds: more than a link ever counts."""
+"""Added for each move of the slot: more than a link ever counts."""
 
 Redirected = Callable[[RedisError, "RedisLink"], "Shard"]
 """Told of a redirect and the link that it came by: the server that it names."""

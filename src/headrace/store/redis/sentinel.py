@@ -26,7 +26,7 @@ _SWITCHED = "+switch-master"
 
 
 class _Word(NamedTuple):
-    """What one sentinel says."""
+    """One sentinel's answer."""
 
     sentinel: str
     """Its run id."""
@@ -109,7 +109,7 @@ class Sentinels:
 
     @staticmethod
     async def _id_of(link: RedisLink) -> str:
-        """What the others know it by: not always the run id of its process."""
+        """Its id among the other sentinels: not always the run id of its process."""
         try:
             return str((await link.call("SENTINEL", "MYID")).decode())
         except StoreError:

@@ -35,7 +35,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     policy: str
     append_only: bool
     write_status: str
-    """Of the last write to the append-only file: ok or err."""
+    """Result of the last write to the append-only file: ok or err."""
     rewriting: bool
     last_save_s: int
     """When the last snapshot was taken, in seconds since 1970; what is not in the append-only file is in it."""
@@ -44,7 +44,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
 
 async def server_status(shard: Shard) -> ServerStatus:
-    """What it says now."""
+    """The server's current status."""
     facts = parse_info(await shard.link.call("INFO"))
     offset = int(facts.get("master_repl_offset", 0))
     count = min(int(facts.get("connected_slaves", 0)), _REPLICAS_MAX)

@@ -35,7 +35,7 @@ class StreamGroup(msgspec.Struct, frozen=True):
     last_delivered: str
     lag: int | None
     oldest: list[PendingEntry]
-    """Of the pending entries, the oldest."""
+    """The oldest pending entries."""
 
 
 class StreamStatus(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class StreamStatus(msgspec.Struct, frozen=True):
 
 
 async def stream_status(partition: int, key: str, link: Route) -> StreamStatus:
-    """What the server says now; a key that nobody has written to yet has no entries."""
+    """The stream's current status; a key that was never written has no entries."""
     try:
         info = _as_dict(await link.call("XINFO", "STREAM", key))
         size = await link.call("MEMORY", "USAGE", key, "SAMPLES", "5")

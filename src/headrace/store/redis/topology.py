@@ -83,7 +83,7 @@ class Topology(ABC):
 
     @property
     def identity(self) -> str:
-        """Of all servers together, in the runs that answer now."""
+        """Identity of all servers together, in their current runs."""
         return " ".join(sorted(shard.link.identity for shard in self.shards if shard.link.server))
 
     @abstractmethod

@@ -97,7 +97,7 @@ class RedisWire(asyncio.Protocol):
             self.abort(f"not a Redis reply: {error}")
 
     def _pushed(self, reply: Any) -> None:
-        """What comes to a link that listens: messages, and the answer to its subscription."""
+        """Handles pushes to a subscribed link: messages, and the reply to its subscription."""
         if isinstance(reply, hiredis.ReplyError):
             log.error("redis does not allow subscribing", extra={"link": self._link.name, "why": str(reply)})
         elif reply[0] == b"message" and self._link.on_message is not None:

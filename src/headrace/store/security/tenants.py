@@ -19,7 +19,7 @@ _ROW = "limits"
 
 
 class TenantLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an organisation may have; None: what the settings allow all of them. Rates count per node."""
+    """Limits of an organisation; None: only the settings' limits. Rates are per node."""
 
     topics: int | None = None
     partitions: int | None = None

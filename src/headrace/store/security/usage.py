@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Usage:
-    """What is stored, as of a few seconds ago."""
+    """Stored bytes, as of a few seconds ago."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -22,7 +22,7 @@ _THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 
 
 class ConfigType(IntEnum):
-    """Of a value."""
+    """Type of a config's value."""
 
     BOOLEAN = 1
     STRING = 2

@@ -52,7 +52,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     is_stream: bool
     """Whether each record is an entry of its own."""
     sequence_bits: int
-    """Of an offset in the format `stream`, for the sequence of the id; the milliseconds lie above them."""
+    """Offset bits for the id's sequence in the format `stream`; the milliseconds are above them."""
     skips_foreign: bool
     """Whether a stream's entries with fields of their own are left out, rather than delivered as JSON."""
     log_append_time: bool
@@ -60,7 +60,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     compression: Compression | None
-    """What each batch is compressed with; None: as the producer did."""
+    """Compression of every batch; None: as sent by the producer."""
     compacts: bool
     """Whether each record needs a key, and only the last record of each key stays."""
     deletes: bool
@@ -83,7 +83,7 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_of(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicPolicy:
-    """What a topic's own configs come to; `defaults` are what this broker was given, by Kafka's names for them."""
+    """The policy from a topic's own configs; `defaults` are this broker's, by Kafka's names."""
     behind = defaults or {}
 
     def text(name: str) -> str:
@@ -144,13 +144,13 @@ def stored_value(configs: Mapping[str, str], name: str, default: str) -> str:
 
 
 def default_of(row: TopicConfig, configs: Mapping[str, str], defaults: Mapping[str, str]) -> str:
-    """What a topic that does not set it gets."""
+    """The value for a topic that does not set it."""
     own = own_default(row, configs)
     return defaults.get(row.synonym, own) if follows_broker(row, configs) else own
 
 
 def own_default(row: TopicConfig, configs: Mapping[str, str]) -> str:
-    """What it is by itself: lookups by time come straight from a stream's ids."""
+    """The default without any settings: for streams LogAppendTime, so that lookups by time use only the ids."""
     return APPEND_TIME if row.name == TIMESTAMP_TYPE and is_stream(configs) else row.default
 
 
@@ -167,7 +167,7 @@ class TopicPolicies:
         self._defaults: Mapping[str, str] = {}
         self._made: dict[str, tuple[Topic, TopicPolicy]] = {}
         self.replicas = 0
-        """What topics ask for that do not say it, and what groups and other state of the brokers need."""
+        """The default for topics, which also applies to groups and other state of the brokers."""
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
         """Puts what the broker was given behind the topics' own configs."""
@@ -176,7 +176,7 @@ class TopicPolicies:
         self._made.clear()
 
     def of(self, topic: Topic) -> TopicPolicy:
-        """What a topic's configs, and the broker's defaults behind them, ask for."""
+        """The policy from a topic's configs and the broker's defaults."""
         made = self._made.get(topic.id)
         if made is None or made[0] is not topic:
             if len(self._made) >= _MOST_MADE:

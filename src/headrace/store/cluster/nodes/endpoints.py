@@ -50,7 +50,7 @@ def node_at(node_id: int, host: str, port: int, rack: str = "") -> Node:
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a process wrote about the node that it is."""
+    """A node's registration, as written by its process."""
 
     node: Node
     token: str = ""

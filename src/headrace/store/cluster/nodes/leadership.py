@@ -74,7 +74,7 @@ class Leadership:
         return self._spread(self._nodes[leader], followers, topic.replication_factor)
 
     def _chosen(self, topic: Topic, partition: int) -> list[Node]:
-        """Those of the nodes chosen by hand that are alive; without any, hashes decide as for other topics."""
+        """The live nodes among those assigned by hand; if there are none, hashes decide as for other topics."""
         return [self._by_id[id] for id in topic.assigned(partition) if id in self._by_id]
 
     def _spread(self, leader: Node, followers: list[Node], count: int) -> list[Node]:
@@ -102,7 +102,7 @@ class Leadership:
         return block[place]
 
     def _deal(self, uuid: bytes, partitions: range, *, is_full: bool) -> array[int]:
-        """Who leads each partition of a block. Full blocks round their bound down: the sum stays within the topic's."""
+        """The leader of each partition in a block. Full blocks round down, so the sum is within the topic's bound."""
         nodes = len(self._nodes)
         times, by = _SHARE[0] * len(partitions), _SHARE[1] * nodes
         most = times // by if is_full else -(-times // by)

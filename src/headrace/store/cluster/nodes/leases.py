@@ -41,7 +41,7 @@ class SeenLease(NamedTuple):
 
 
 class Leases:
-    """What nodes read and write about themselves."""
+    """The nodes' leases in the store."""
 
     def __init__(self, link: RedisLink, keys: ClusterKeys, lease_ms: int) -> None:
         self.lease_ms = lease_ms
@@ -91,7 +91,7 @@ class Leases:
         return left
 
     async def row(self, node_id: int) -> Registration | None:
-        """What was last written about a node id."""
+        """The last registration of a node id."""
         row = await self._call("HGET", self._keys.nodes, node_id)
         return unpack_registration(row) if row else None
 

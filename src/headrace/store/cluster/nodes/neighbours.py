@@ -46,7 +46,7 @@ class Neighbours:
         self._watches: dict[str, asyncio.Task[None]] = {}
         """By token: another process is another neighbour."""
         self._deposed: set[str] = set()
-        """Those that this node deposed: if they come back they live."""
+        """Nodes that this node deposed; one that comes back counts as alive again."""
 
     def follow(self) -> None:
         """Watches those that are next to this node now."""

@@ -84,7 +84,7 @@ class Nodes:
         self._timeline: int | None = None
         self._known_until = -math.inf
         self._known: dict[int, Node] = {}
-        """Who was alive before an outage, and counts as alive until then."""
+        """Nodes alive before an outage, which count as alive until then."""
         self._are_rows_lost = False
 
     # -- what others ask ----------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Nodes:
         self._known_until = self._now_s() + self._lease_s
 
     def _still_known(self, seen: list[SeenLease]) -> dict[int, Node]:
-        """Those from before an outage that did not leave in order; all of them, if the store lost its rows."""
+        """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""
         rows = {one.row.node.id: one.row for one in seen}
         return {
             id: node

@@ -36,7 +36,7 @@ class OwnedKeys(NamedTuple):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What the store had of a thing when we took it."""
+    """The stored state of a thing when this node took it over."""
 
     owner: str
     """Ours from now on."""
@@ -74,7 +74,7 @@ class OwnedStore:
         self._topology = topology
         self._keys = keys
         self._process = secrets.token_hex(6)
-        """What it took without hearing the answer is still known as its own."""
+        """Lets this process recognise what it took over without receiving the reply."""
 
     async def names(self, org: str) -> list[str]:
         """All things that are stored, of all nodes; perhaps a few that no longer are."""

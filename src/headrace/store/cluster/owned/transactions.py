@@ -37,14 +37,14 @@ class TxnPartition(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a transaction consists of."""
+    """The partitions and groups of a transaction."""
 
     partitions: Sequence[TxnPartition] = ()
     groups: Sequence[str] = ()
 
 
 class StoredOpen(NamedTuple):
-    """What was added to last. It is open if its number is the one after the last that ended."""
+    """The last transaction that was added to. It is open if its number follows the last one that ended."""
 
     number: int
     server: str
@@ -53,14 +53,14 @@ class StoredOpen(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What became of an attempt to add to a transaction."""
+    """The result of adding to a transaction."""
 
     error: ErrorCode
     number: int
 
 
 class StoredProducer(NamedTuple):
-    """Who has an id, and how far its transactions have ended."""
+    """The producer of an id, and the last of its transactions that ended."""
 
     name: str
     producer_id: int
@@ -112,7 +112,7 @@ class TransactionStore(OwnedStore):
         return Added(ErrorCode(error), number)
 
     async def opened(self, org: str, name: str) -> StoredOpen | None:
-        """What is open of one id."""
+        """The open transaction of an id."""
         return _parse_open(await self._call("HGETALL", self._all_keys.of(org).open_transaction(name)))
 
     async def opened_many(self, org: str, names: Sequence[str]) -> list[StoredOpen | None]:
@@ -126,7 +126,7 @@ class TransactionStore(OwnedStore):
         return found
 
     async def producers(self, org: str) -> dict[int, StoredProducer]:
-        """Of all ids, by producer id."""
+        """The producers of all ids, by producer id."""
         names, found = await self.names(org), {}
         for at in range(0, len(names), _READ_AT_ONCE):
             part = names[at : at + _READ_AT_ONCE]
@@ -137,7 +137,7 @@ class TransactionStore(OwnedStore):
         return found
 
     async def producer(self, org: str, name: str) -> StoredProducer | None:
-        """Of one id."""
+        """The producer of one id."""
         return _parse_producer(name, await self._call("HMGET", self._all_keys.of(org).transaction(name), *_PRODUCER))
 
     async def owner_and_state(self, org: str, name: str) -> tuple[str, str, int]:
@@ -197,7 +197,7 @@ class TransactionStore(OwnedStore):
         return {_verdict_key(field): verdict == b"commit" for field, verdict in pairs}
 
     async def forget_verdicts(self, org: str, group_id: str, seen: Iterable[tuple[int, int]]) -> None:
-        """Those that were acted on."""
+        """Removes verdicts that were acted on."""
         fields = [f"{producer_id}:{number}" for producer_id, number in seen]
         if fields:
             await self._call("HDEL", self._all_keys.of(org).group_verdicts(group_id), *fields)
