@@ -31,7 +31,7 @@ class ColdPartition(msgspec.Struct, frozen=True):
     topic_id: bytes
     number: int
     organisation: str = DEFAULT_ORGANISATION
-    """Whose topic it is: each organisation has its own tables."""
+    """Owner of the topic: each organisation has its own tables."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.number}"
@@ -46,7 +46,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class ColdBatches(msgspec.Struct, frozen=True):
-    """Whole record batches; the first may begin before the asked offset. `next_offset` follows the last of them.
+    """Whole record batches; the first may begin before the requested offset. `next_offset` follows the last one.
 
     A batch that is a writable view is the caller's to change: what lies outside its CRC is the broker's to fill in.
     No batches and a `next_offset` above the asked one: nothing but a recorded gap, or offsets without records, lies
@@ -58,7 +58,7 @@ class ColdBatches(msgspec.Struct, frozen=True):
 
 
 class TableProof(msgspec.Struct, frozen=True):
-    """What the last `headrace lake verify` of a table saw."""
+    """The result of the last `headrace lake verify` of a table."""
 
     at_ms: int
     files: int
@@ -87,7 +87,7 @@ class ColdLog(Protocol):
         ...
 
     async def held(self, partition: ColdPartition, *, fresh: bool = False) -> Held | None:
-        """What is held, None if nothing is; `fresh`: as the table is now, each file seen in place, for trims."""
+        """What the table has, None if nothing; `fresh`: from a new snapshot with every file checked, for trims."""
         ...
 
     def reason(self, partition: ColdPartition) -> str | None:

@@ -1,4 +1,4 @@
-"""What a caller can access: the topics, partitions, groups and configs of its organisation.
+"""A caller's access to the topics, partitions, groups and configs of its organisation.
 
 This is the only way to them. Handlers have it as their `Call`, background work opens one for the broker itself, and
 nothing else in the broker touches a catalogue or the coordinator (a test checks this). So rights and organisations are
@@ -64,7 +64,7 @@ class Access(Checks):
 
     @property
     def limits(self) -> TenantLimits:
-        """What the organisation may have."""
+        """The organisation's limits."""
         return self.broker.store.tenants.limits(self.caller.organisation)
 
     def from_host(self, host: str) -> Access:
@@ -118,7 +118,7 @@ class Access(Checks):
         return [topic for topic in found if self._rights.allows(ask, ResourceType.TOPIC, topic.name)]
 
     def partition_count(self) -> int:
-        """Of all topics together, for limits."""
+        """Partitions of all topics together, for limits."""
         return sum(topic.partitions for topic in self._organisation.catalogue.by_name.values())
 
     def taken_names(self) -> Collection[str]:
@@ -162,7 +162,7 @@ class Access(Checks):
                 self.note("deleted a topic", topic=topic.name)
 
     async def standing(self, topic: Topic) -> list[Standing]:
-        """How far a topic's records left Redis."""
+        """The tiering state of a topic."""
         return await self._organisation.standing(topic)
 
     def charge_mutations(self, partitions: int) -> None:
@@ -196,7 +196,7 @@ class Access(Checks):
         return await self._organisation.partition(topic, number)
 
     async def untouched(self, topic: Topic, numbers: Sequence[int]) -> set[int]:
-        """Those partitions that this node has not read and that hold nothing."""
+        """The empty partitions that this node has not loaded."""
         unread = [number for number in numbers if self.known_partition(topic, number) is None]
         return await self._organisation.without_entries(topic, unread)
 
@@ -205,7 +205,7 @@ class Access(Checks):
         return self._organisation.known_partition(topic.uuid, number)
 
     def open_partitions(self) -> list[Partition]:
-        """Those that this node has read."""
+        """The partitions that this node has loaded."""
         return list(self._organisation.partitions)
 
     def check_room(self) -> None:
@@ -332,7 +332,7 @@ class Access(Checks):
         await self.broker.authorizer.remove(self.caller, rule)
 
     def explain(self, question: AccessQuestion) -> AccessDecision:
-        """What the rules of the caller's organisation come to for somebody."""
+        """The decision for a principal by the rules of the caller's organisation."""
         self.check_cluster(Operation.DESCRIBE)
         return self.broker.authorizer.rules(self.caller.organisation).decide(question)
 

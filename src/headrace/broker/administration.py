@@ -25,7 +25,7 @@ H = TypeVar("H", bound=Hashable)
 
 _STEP_ASIDE_S = 0.01
 _LONGEST_MESSAGE = 1_000
-"""Of an error. Older versions have no room for more than 32 KiB, and a client's own words may be that long."""
+"""Maximum length of an error message. Older versions allow 32 KiB, and text from a client may be that long."""
 
 
 async def step_aside() -> None:
@@ -34,7 +34,7 @@ async def step_aside() -> None:
 
 
 def duplicates(items: Iterable[H]) -> set[H]:
-    """Those that occur more than once."""
+    """The items that occur more than once."""
     return {item for item, times in Counter(items).items() if times > 1}
 
 
@@ -46,7 +46,7 @@ async def in_turn(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 def message_of(error: KafkaError) -> str:
-    """What is said of an error, for a person."""
+    """The message of an error."""
     return (error.message or error.code.name)[:_LONGEST_MESSAGE]
 
 

@@ -13,7 +13,7 @@ NOT_ASKED = -(1 << 31)
 
 
 def cluster_operations(access: Access) -> int:
-    """Of the cluster: none are told to whoever may not describe it."""
+    """The authorized operations on the cluster; none without DESCRIBE."""
     if not access.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return access.operations(ResourceType.CLUSTER)

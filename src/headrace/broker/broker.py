@@ -72,7 +72,7 @@ class Broker:
         self.transactions.let_go()
 
     def policy(self, topic: Topic) -> TopicPolicy:
-        """What a topic's configs, and the broker's defaults behind them, ask for."""
+        """The policy from a topic's configs and the broker's defaults."""
         return self.store.policies.of(topic)
 
     def led(self, topic: Topic) -> Iterator[int]:

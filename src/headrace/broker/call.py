@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Call(Access):
-    """What a handler gets beside the request. It is all that a handler reaches."""
+    """The context of a request: the only way from a handler to anything else."""
 
     __slots__ = ("client_id", "connection", "is_strict", "pause_ms", "slot", "version")
 

@@ -16,12 +16,12 @@ AuthorizerMode = Literal["auto", "on", "off"]
 
 
 def _of_topics(name: str) -> int:
-    """What a topic config is by default, and so what a broker gives topics that do not set it."""
+    """The default of a topic config, which is also the broker's default for topics."""
     return int(TOPIC_CONFIGS[name].default)
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the broker is told from outside."""
+    """Options of the broker."""
 
     host: str = "127.0.0.1"
     port: int = 9092

@@ -39,7 +39,7 @@ class AclQuery(NamedTuple):
 
 
 class AclAdmin:
-    """What an administrator asks about rules."""
+    """Requests about ACLs."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -22,7 +22,7 @@ from headrace.wire.messages.produce import ProduceResponse
 from headrace.wire.topic_partition import TopicPartition
 
 REQUEST_BYTES = 8 * 1024 * 1024
-"""Of the batches in one request; brokers take 100 MiB by default."""
+"""Maximum size of the batches in one request; brokers accept 100 MiB by default."""
 
 
 class ProducerState(msgspec.Struct, frozen=True):

@@ -91,7 +91,7 @@ class Cluster:
     # Trying again
 
     def retrying(self, attempt: Callable[[], T], *, repeatable: bool = True) -> T:
-        """What `attempt` gives, tried until it succeeds, fails for good or the deadline has passed.
+        """The result of `attempt`, retried until it succeeds, fails for good or the deadline has passed.
 
         `repeatable`: doing it twice is as good as doing it once. A cluster that was never reached is not waited for.
         """

@@ -31,10 +31,10 @@ FRAME_MAX_BYTES = 256 * 1024 * 1024
 ELEMENTS_MAX = 5_000_000
 """Answers come from a broker that was chosen, and metadata of a large cluster has many elements."""
 NEGOTIATING_VERSION = 3
-"""Of ApiVersions: brokers since Kafka 2.4 answer it, to older ones version 0 goes next (KIP-511)."""
+"""First version of ApiVersions to try: brokers since Kafka 2.4 answer it, older ones then get version 0 (KIP-511)."""
 
 _LOGIN_USED = 0.85
-"""Of the time that a login holds; after that a new connection is made."""
+"""Share of a login's lifetime after which a new connection is made."""
 
 
 class InFlight(NamedTuple):

@@ -1,4 +1,4 @@
-"""What commands and the console show of a group beyond Kafka's own fields: assignments, and lag in records.
+"""Details of a group for commands and console, beyond Kafka's own fields: assignments, and lag in records.
 
 Apart from `groups.py` because it reads what the broker passes on unread, and configs that only Headrace has.
 """

@@ -120,7 +120,7 @@ class Groups:
     def offsets(
         self, group: str, partitions: list[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed, for these partitions or for all; without those that have no offset."""
+        """A group's committed offsets, for these partitions or for all; partitions without one are left out."""
 
         def attempt() -> dict[TopicPartition, CommittedOffset]:
             return self._fetch_offsets(self.cluster.coordinator(group), group, partitions)

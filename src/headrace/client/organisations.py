@@ -18,7 +18,7 @@ from headrace.wire.private.describe_organisations import (
 
 
 class OrganisationAdmin:
-    """What an administrator asks about organisations."""
+    """Requests about organisations."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

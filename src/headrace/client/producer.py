@@ -34,7 +34,7 @@ from headrace.wire.schema import ZERO_UUID, Buffer
 from headrace.wire.topic_partition import TopicPartition
 
 ALL, LEADER, NOBODY = -1, 1, 0
-"""Who must have a record before it is acknowledged."""
+"""Values of acks: who must have a record before it is acknowledged."""
 
 BATCH_BYTES = 512 * 1024
 """Well below Kafka's `max.message.bytes` of 1 MiB: the size of headers and lengths is only estimated."""
@@ -68,7 +68,7 @@ class _Gathered(msgspec.Struct):
 
 
 class _Identity(msgspec.Struct):
-    """Who we are to the broker, and the next sequence of each partition."""
+    """Producer id and epoch, and the next sequence of each partition."""
 
     producer_id: int
     epoch: int

@@ -81,7 +81,7 @@ class ClientSecurity(msgspec.Struct, frozen=True):
 
 
 def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
-    """Of these properties those about security; the others are left to whoever knows them."""
+    """Parses the security properties; others are ignored here."""
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise PropertyError("security.protocol", f"is '{protocol}'; it must be {' or '.join(PROTOCOLS)}")

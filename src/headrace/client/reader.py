@@ -27,7 +27,7 @@ NO_SESSION = -1
 
 
 class Fetched(msgspec.Struct):
-    """What a partition gave: whole batches, the first of which may start before the offset that was asked for."""
+    """The result of a fetch: whole batches, the first of which may start before the requested offset."""
 
     batches: list[memoryview]
     high_watermark: int

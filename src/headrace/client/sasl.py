@@ -37,7 +37,7 @@ class SaslRefused(BrokerUnreachable):
 
 
 class Sasl(msgspec.Struct, frozen=True):
-    """Who we are, and how we prove it."""
+    """Our credentials and mechanism."""
 
     mechanism: str
     username: str = ""

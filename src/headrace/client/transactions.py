@@ -42,7 +42,7 @@ class TransactionListing(msgspec.Struct, frozen=True):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """What a producer has open in a partition."""
+    """A producer's open transaction in a partition."""
 
     topic: str
     partition: int
@@ -100,7 +100,7 @@ class Transactions:
         self._cluster.retrying(attempt)
 
     def opened(self, partitions: list[TopicPartition]) -> list[OpenTransaction]:
-        """What is open in partitions, as their leaders see it."""
+        """Open transactions in partitions, as their leaders see them."""
         found: list[OpenTransaction] = []
         for node_id, led in self._cluster.by_leader(partitions).items():
             topics = [TopicRequest(name, numbers) for name, numbers in by_topic(led).items()]

@@ -94,7 +94,7 @@ class UserAdmin:
 
 
 def credential(name: str, password: str, mechanism: str, iterations: int) -> ScramCredentialUpsertion:
-    """What a password is salted and hashed to, as a request carries it."""
+    """A salted and hashed password, for a request."""
     salt = secrets.token_bytes(_SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
     return ScramCredentialUpsertion(name, NUMBERS[mechanism], iterations, salt, salted)

@@ -1,1 +1,1 @@
-"""What a node counts, as plain numbers: the names, the histograms and the text that Prometheus reads. Pure."""
+"""Metrics as plain numbers: names, histograms, and the text for Prometheus. Pure."""

@@ -12,7 +12,7 @@ from headrace.security.acls import WILDCARD, Acl, Operation, PatternType, Permis
 
 
 class AclFilter(msgspec.Struct, frozen=True):
-    """What is looked for."""
+    """The filter of a search for ACLs."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -18,7 +18,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
-    """What rules are about."""
+    """Types of resources in rules."""
 
     UNKNOWN = 0
     ANY = 1
@@ -31,7 +31,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What somebody wants to do."""
+    """Operations on resources."""
 
     UNKNOWN = 0
     ANY = 1
@@ -147,4 +147,4 @@ OPERATIONS_OF: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""What `authorized operations` speak of, as in Kafka's AclEntry."""
+"""The `authorized operations` per resource type, as in Kafka's AclEntry."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Principal(NamedTuple):
-    """Who somebody is, as Kafka writes it: `User:alice`."""
+    """A principal, as Kafka writes it: `User:alice`."""
 
     type: str
     name: str
@@ -24,7 +24,7 @@ SYSTEM = Principal("System", "headrace")
 
 
 class Caller(NamedTuple):
-    """Whoever a connection, or the broker itself, acts for."""
+    """The identity behind a connection, or the broker's own."""
 
     principal: Principal
     organisation: str

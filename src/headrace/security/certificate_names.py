@@ -46,7 +46,7 @@ class CertificateNames:
         self._rules = _parsed(rules)
 
     def user_of(self, distinguished_name: str) -> LoginName | None:
-        """Who a certificate is; None if no rule says so."""
+        """The user of a certificate; None if no rule matches."""
         for rule in self._rules:
             if rule is None:
                 return LoginName(DEFAULT_ORGANISATION, distinguished_name)

@@ -43,7 +43,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     proxy_from: tuple[str, ...] = ()
     """Networks of the proxies in front of it; empty: clients connect themselves."""
     mechanisms: tuple[str, ...] = ()
-    """Those that were named; empty: those that are safe on it."""
+    """The configured mechanisms; empty: those that are safe on this listener."""
 
     @property
     def is_tls(self) -> bool:

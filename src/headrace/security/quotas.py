@@ -93,7 +93,7 @@ def entity_of(user: str | None, client_id: str | None) -> Entity:
 
 
 class Rate:
-    """What was recorded in a second, over a window of the last ten and the one that goes on (Kafka's Rate)."""
+    """The rate per second over a window of the last ten seconds and the current one (Kafka's Rate)."""
 
     __slots__ = ("_samples",)
 

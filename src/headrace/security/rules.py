@@ -29,7 +29,7 @@ _NO_NAME = "hardcode"
 
 
 class Why(Enum):
-    """What a decision rests on."""
+    """The reason for a decision."""
 
     SUPER_USER = "a super user may do everything"
     ALLOWED = "a rule allows it"
@@ -47,7 +47,7 @@ class AccessDecision(NamedTuple):
 
 
 class AccessQuestion(NamedTuple):
-    """Who wants to do what."""
+    """A principal, an operation and a resource."""
 
     principal: str
     host: str
@@ -134,7 +134,7 @@ class Rules:
         return AccessDecision(False, Why.NO_RULE_FITS)
 
     def _patterns(self, kind: ResourceType, name: str) -> Iterator[Pattern]:
-        """Those that a resource falls under, the most specific first."""
+        """The patterns that match a resource, most specific first."""
         yield kind, PatternType.LITERAL, name
         for length in sorted(self._lengths.get(kind, ()), reverse=True):
             if length <= len(name):

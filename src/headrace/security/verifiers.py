@@ -14,7 +14,7 @@ import msgspec
 SCRAM_SHA_256, SCRAM_SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 HASHES = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
 NUMBERS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
-"""What KIP-554 calls them."""
+"""The mechanisms' numbers in KIP-554."""
 
 LEAST_ITERATIONS, DEFAULT_ITERATIONS, MOST_ITERATIONS = 4_096, 8_192, 16_384
 SALT_BYTES = 20
@@ -38,7 +38,7 @@ def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: in
 
 
 def verifier_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Verifier:
-    """What is kept of a salted password."""
+    """The stored verifier of a salted password."""
     algorithm = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()

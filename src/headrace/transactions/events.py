@@ -39,7 +39,7 @@ class EndTxn(TxnRequest, frozen=True, kw_only=True):
     epoch: int
     commit: bool
     version: int
-    """Of the protocol: 1 or 2."""
+    """Version of the protocol: 1 or 2."""
 
 
 class Expire(msgspec.Struct, frozen=True):

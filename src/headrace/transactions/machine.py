@@ -31,7 +31,7 @@ _ANY = -1
 
 
 class TxnDecision(NamedTuple):
-    """What an event makes of an id."""
+    """The result of an event."""
 
     state: TransactionalId | None
     fields: Mapping[str, Any] | None = None

@@ -37,7 +37,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     commit: bool
     producer_id: int
     epoch: int
-    """Of the markers."""
+    """Epoch in the markers."""
     version: int
     partitions: tuple[tuple[str, int], ...] = ()
     groups: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
     """The producer id before this one, whose epochs were used up."""
     timeout_ms: int
     number: int = 0
-    """Of the last transaction that was prepared."""
+    """Number of the last prepared transaction."""
     updated_ms: int
     ending: Ending | None = None
     marked: str = ""
@@ -94,7 +94,7 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
         return self.ending is not None and self.ending.commit
 
     def open_of(self, seen: Open | None) -> Open | None:
-        """What was seen in the store, if it is a transaction that has not ended."""
+        """The transaction seen in the store, if it has not ended."""
         return seen if seen is not None and seen.number == self.number + 1 else None
 
     def shown(self, seen: Open | None) -> TxnState:
@@ -103,7 +103,7 @@ class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Rest(msgspec.Struct, frozen=True):
-    """What no script reads."""
+    """The fields that no script reads."""
 
     last_epoch: int
     previous_id: int

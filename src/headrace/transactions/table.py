@@ -90,7 +90,7 @@ def next_state(state: TxnState, trigger: TxnTrigger) -> TxnState:
 
 
 class Doing(Enum):
-    """What else an answer can be than an error."""
+    """Answers other than an error."""
 
     PREPARE = "prepare"
     REPEAT = "0 again"
@@ -148,7 +148,7 @@ _STATES_SHOWN = (_E, _O, _PC, _PA, _CC, _CA)
 
 
 def answers() -> str:
-    """What is answered in each state, as a Markdown table, from the tables above."""
+    """The answers in each state as a Markdown table, from the tables above."""
     rows: list[tuple[str, Mapping[TxnState, Answer]]] = [("InitProducerId", INIT_PRODUCER_ID)]
     for (version, commit, retry), answer in END_TXN.items():
         what = "commit" if commit else "abort"

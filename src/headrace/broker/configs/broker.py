@@ -48,7 +48,7 @@ class BrokerConfigs:
 
     @property
     def topic_defaults(self) -> dict[str, str]:
-        """What stands behind topics' own configs: of each name the first layer's value."""
+        """The defaults for topic configs: the first layer's value of each name."""
         return {name: value for layer in reversed(self.layers) for name, value in layer.values.items()}
 
     def describe(self, facts: Mapping[str, str]) -> list[DescribedConfig]:
@@ -57,7 +57,7 @@ class BrokerConfigs:
         return sorted([*(_fact(name, value) for name, value in facts.items()), *rows])
 
     def describe_all(self) -> list[DescribedConfig]:
-        """What was set for all brokers, and nothing else."""
+        """Only the configs set for all brokers."""
         layer = self._of_all()
         return [_dynamic(BROKER_CONFIGS[name], synonyms_of(name, [layer])) for name in sorted(layer.values)]
 

@@ -103,7 +103,7 @@ def _of_groups() -> list[BrokerConfig]:
 
 
 def _of_topics() -> list[BrokerConfig]:
-    """What a topic gets that does not say otherwise: in Kafka each of them can be changed while brokers run."""
+    """Defaults of topic configs; in Kafka each of them can be changed while brokers run."""
     return [
         BrokerConfig(
             name=row.synonym, type=row.type, default=row.default, low=row.low, high=row.high, or_equal=row.or_equal,
@@ -147,7 +147,7 @@ _ROWS = (
 )  # fmt: skip
 
 BROKER_CONFIGS: dict[str, BrokerConfig] = {row.name: row for row in _ROWS}
-"""Of two rows of one name the later counts: what can be changed."""
+"""Of two rows with the same name the later one counts: the one that can be changed."""
 
 
 def minutes(ms: int) -> str:
@@ -156,7 +156,7 @@ def minutes(ms: int) -> str:
 
 
 def as_started(options: BrokerOptions, groups: GroupSettings | None = None) -> Layer:
-    """What a broker was started with, where it is not the default."""
+    """The settings a broker was started with that are not defaults."""
     values = {
         _OPTIONS.get(option, (f"headrace.{option.replace('_', '.')}",))[0]: value
         for option, value in msgspec.structs.asdict(options).items()

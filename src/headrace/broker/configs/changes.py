@@ -40,7 +40,7 @@ _GROUPS_MAX = 10_000
 
 
 class ConfigResourceType(IntEnum):
-    """What has configs."""
+    """Types of resources with configs."""
 
     TOPIC = 2
     BROKER = 4
@@ -72,7 +72,7 @@ class Configured(ABC):
     def __init__(self, present: Mapping[str, str]) -> None:
         self.present = present
         self.kept: Mapping[str, str] = {}
-        """What stays although AlterConfigs, which replaces all, does not name it."""
+        """Configs that AlterConfigs, which replaces all, keeps although it does not name them."""
 
     @abstractmethod
     def list_value(self, name: str, operation: str) -> str:
@@ -80,7 +80,7 @@ class Configured(ABC):
 
     @abstractmethod
     def check(self, changes: Mapping[str, str | None], others: Mapping[str, str]) -> dict[str, str]:
-        """What it comes to if some configs change and others stay; raises what stands in the way."""
+        """The configs after a change of some; raises if they are not allowed."""
 
 
 NewConfigs = Callable[[Configured], tuple[dict[str, str | None], Mapping[str, str]]]
@@ -174,7 +174,7 @@ class _OfTopic(Configured):
 
 
 class _OfBroker(Configured):
-    """Of one broker, or of all with the empty name."""
+    """The configs of one broker, or of all with the empty name."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         super().__init__({})

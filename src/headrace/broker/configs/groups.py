@@ -56,7 +56,7 @@ def _check_reset(value: str) -> None:
 
 
 def _times(kind: str) -> list[GroupConfig]:
-    """What the three protocols have in common."""
+    """Configs that the three protocols share."""
     return [
         GroupConfig(
             name=f"{kind}.session.timeout.ms", type=ConfigType.INT, default="45000", low=1, least=45_000, most=60_000,

@@ -53,7 +53,7 @@ class DescribedConfig(NamedTuple):
 
 
 def synonyms_of(name: str, layers: Sequence[Layer]) -> list[Synonym]:
-    """What the layers have under a name."""
+    """The values of the layers for a name."""
     return [Synonym(name, layer.values[name], layer.source) for layer in layers if name in layer.values]
 
 

@@ -35,7 +35,7 @@ Verdicts = Mapping[tuple[int, int], bool]
 
 
 class PendingOffsets:
-    """Those of the groups of this node."""
+    """The pending offsets of this node's groups."""
 
     def __init__(self, store: Store, groups: Runtime[Group], known: set[Name]) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class PendingOffsets:
                 log.exception("settling pending offsets failed")
 
     async def _drop_late(self, group: Thing[Group]) -> None:
-        """Those that have waited for long may have missed their verdict."""
+        """Drops rows that have waited for long and may have missed their verdict."""
         before_ms = self._groups.now_ms() - _LATE_MS
         late = {
             (row.producer_id, value.number): value.transactional_id
@@ -97,7 +97,7 @@ class PendingOffsets:
 
 
 def _ended(group: Thing[Group], verdicts: Verdicts) -> TransactionEnded | None:
-    """What the verdicts make of the group's rows at this moment."""
+    """The event that applies the verdicts to the group's current rows."""
     rows: dict[Any, Any] = {}
     for row, value in group.rows.items():
         if isinstance(value, PendingCommit):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SOFTWARE_SINCE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What the name and version of a client's library may look like (KIP-511)."""
+"""The allowed form of a client library's name and version (KIP-511)."""
 
 _TRANSACTIONS = "transaction.version"
 _TRANSACTION_VERSION = 2

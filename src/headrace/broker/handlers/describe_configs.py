@@ -104,7 +104,7 @@ async def _describe(call: Call, resource: DescribeConfigsResource) -> list[Descr
 async def _identity_of_group(
     call: Call, name: str, only: Collection[str] | None
 ) -> list[DescribeConfigsResourceResult]:
-    """What Kafka's own answers about groups have no field for; nothing for a group that was never joined.
+    """Values that Kafka's group responses have no field for; none for a group that was never joined.
 
     Any node may be asked for configs; of this only the one that looks after the group knows, and only who asks for it
     by name is sent there.

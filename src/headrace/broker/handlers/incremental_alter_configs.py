@@ -19,7 +19,7 @@ from headrace.wire.messages.incremental_alter_configs import (
 
 
 class ConfigOperation(IntEnum):
-    """What to do with a config."""
+    """Operations on a config."""
 
     SET = 0
     DELETE = 1

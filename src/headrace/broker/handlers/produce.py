@@ -73,7 +73,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
 
 
 def verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
-    """What a producer is told of a batch that was not appended."""
+    """The error that a producer gets for a batch that was not appended."""
     is_settled = call.broker.store.nodes.is_settled
     return call.connection.refused_batches.verdict(partition.topic, partition.number, error, is_settled=is_settled)
 

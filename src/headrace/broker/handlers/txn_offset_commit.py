@@ -105,7 +105,7 @@ async def _commit(
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:
-    """What a version knows of."""
+    """The error in terms of the request's version."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:

@@ -20,7 +20,7 @@ _STORE_PATIENCE_S: Final = 1.0
 
 
 class Health:
-    """Of one node, from before it has a store: whoever starts it fills in what there is."""
+    """The health of one node. It exists before the store; what starts later is filled in."""
 
     def __init__(self) -> None:
         self.store: Store | None = None
@@ -41,7 +41,7 @@ class Health:
         return answer_json(HTTPStatus.OK, {"ready": True})
 
     async def missing(self) -> dict[str, str]:
-        """What a client's request would lack, and why; nothing if it would be served."""
+        """What is missing to serve requests, and why; empty if nothing is."""
         answers = await self._store_answers()
         store, server = self.store, self.server
         missing = {}

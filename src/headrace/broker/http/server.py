@@ -28,7 +28,7 @@ _REQUEST_LINE: Final = re.compile(rb"([A-Za-z]+) ([!-~]+) HTTP/1\.[01]")
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """What a path answers."""
+    """The response of a path."""
 
     status: HTTPStatus
     body: bytes

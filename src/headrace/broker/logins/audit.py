@@ -26,7 +26,7 @@ class LoginAudit:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """Who was refused -> when its minute began, and how many there were in it."""
+        """Refused user -> start of its minute, and the number of refusals in it."""
 
     def let_in(self, what: str, caller: Caller, mechanism: str) -> None:
         """Somebody proved who it is."""

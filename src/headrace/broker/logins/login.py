@@ -37,7 +37,7 @@ class Verdict(msgspec.Struct, frozen=True):
     is_done: bool = False
     """The client is who it says it is."""
     trouble: str = ""
-    """What a client that is refused is told."""
+    """The message for a refused client."""
     lifetime_ms: int = 0
 
 
@@ -46,7 +46,7 @@ class Login:
 
     def __init__(self, logins: Logins, listener: Listener, host: str) -> None:
         self.caller: Caller | None = None
-        """Who the client is, once it proved that."""
+        """The client's identity, once it is proven."""
         self.expires_at_s = math.inf
         """When it has to have proved it again."""
         self.mechanism = ""
@@ -82,7 +82,7 @@ class Login:
         return SaslHandshakeResponse(ErrorCode.NONE, offered), True
 
     async def authenticate(self, message: bytes) -> Verdict:
-        """What the client's next message leads to. After trouble, and TooManyLogins, the connection is closed."""
+        """The result of the client's next message. After an error, and TooManyLogins, the connection is closed."""
         exchange = self._exchange
         assert exchange is not None
         try:

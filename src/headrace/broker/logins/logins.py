@@ -29,7 +29,7 @@ def _keys(place: str, now_s: Callable[[], float]) -> KeySet:
 
 
 class Logins:
-    """Who may come in."""
+    """Users and how they authenticate."""
 
     def __init__(self, broker: Broker, options: LoginOptions) -> None:
         self.options = options
@@ -69,7 +69,7 @@ class Logins:
         return None if name is None else self._store.users.get(name)
 
     def verifier(self, name: LoginName | None, written: str, mechanism: str) -> tuple[Verifier, bool]:
-        """What a user proves itself against, and whether it is there; a made-up one for a user that is not."""
+        """A user's verifier, and whether the user exists; a fake one if not."""
         user = self.user(name)
         verifier = None if user is None else user.verifiers.get(mechanism)
         if verifier is not None:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What logins are told from outside."""
+    """Options of logins."""
 
     tls_cert: str = ""
     tls_key: str = ""

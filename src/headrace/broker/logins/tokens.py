@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 KEY_TYPES = ("RSA", "EC", "OKP")
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 OTHER_ALGORITHMS = ("ES256", "ES384", "ES512", "EdDSA")
-"""Those of elliptic curves go with their curve. None works with a shared secret."""
+"""Algorithms of elliptic curves, each with its curve. None uses a shared secret."""
 _KEYS_MAX_BYTES = 1 << 20
 _FETCH_TIMEOUT_S = 5.0
 _LOOK_AGAIN_S = 30.0
@@ -42,7 +42,7 @@ class Key(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What a good token says."""
+    """The claims of a valid token."""
 
     user: str
     organisation: str
@@ -176,7 +176,7 @@ def key_id_of(token: str) -> str | None:
 
 
 def check_token(token: str, key: Key, options: LoginOptions) -> Claims:
-    """What the token says, if it is good; BadToken if not."""
+    """The claims of a valid token; BadToken otherwise."""
     try:
         claims: Mapping[str, Any] = jwt.decode(
             token,

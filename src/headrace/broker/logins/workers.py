@@ -33,7 +33,7 @@ class Workers:
         self._waiting = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` gives; TooManyLogins if it would have to wait for too many others."""
+        """The result of `work`; TooManyLogins if too many others are waiting."""
         if self._waiting >= _WAITING_MAX:
             raise TooManyLogins("too many logins at once")
         self._waiting += 1

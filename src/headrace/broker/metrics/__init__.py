@@ -1,1 +1,1 @@
-"""What a node exposes at /metrics: counted as it works, collected on request."""
+"""The metrics of a node: counted as it works, collected on request."""

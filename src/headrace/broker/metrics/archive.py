@@ -1,4 +1,4 @@
-"""How far the archive is behind in the tiered partitions that this node leads.
+"""The archive's lag in the tiered partitions that this node leads.
 
 Its position is where the lake ends without a break, as the lake itself says: not what an archive claims. Of a lake that
 is away nothing is said, and `headrace_tiered_troubles` counts the partitions.

@@ -39,7 +39,7 @@ class GroupLag:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._times: dict[Position, int] = {}
-        """Of the records at positions that groups still have: a group that stands still is not read again."""
+        """Timestamps of records at current positions, so that an idle group is not read again."""
 
     async def look(self) -> list[Sample]:
         """One round."""

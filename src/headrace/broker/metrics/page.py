@@ -23,7 +23,7 @@ _LINES_AT_ONCE: Final = 500
 
 
 class MetricsPage:
-    """Of one node, from before it has anything to count."""
+    """The metrics page of one node; it exists before there is anything to count."""
 
     def __init__(self, token: str, *, needs_token: bool, checks_host: bool = False) -> None:
         self.collector: Collector | None = None

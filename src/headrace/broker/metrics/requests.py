@@ -29,12 +29,12 @@ Walk = Callable[[Any, int, Errors], None]
 
 
 class RequestMetrics:
-    """Of one node, since its start."""
+    """Request metrics of one node, since its start."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, Histogram] = {}
         self._observe: dict[int, Callable[[float], None]] = {}
-        """Of the histograms in `_seconds`: every request calls one."""
+        """The `observe` methods of the histograms in `_seconds`: every request calls one."""
         self._errors: Errors = Counter()
 
     def took(self, api_key: int, seconds: float) -> None:
@@ -78,7 +78,7 @@ def error_names(api_key: int, response: Any) -> list[str]:
 
 @cache
 def _walk_of(kind: type) -> Walk:
-    """What visits the error codes of an answer. Of a Metadata only its topics' are: it may have 100,000 partitions."""
+    """A visitor of a response's error codes. Of Metadata only the topics': there may be 100,000 partitions."""
     return _in_turn(_walks_into(kind, 1 if kind is MetadataResponse else 9))
 
 

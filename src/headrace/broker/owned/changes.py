@@ -15,7 +15,7 @@ def apply(known: dict[Any, Any], changes: dict[Any, Any]) -> None:
 
 
 def difference(stored: dict[str, bytes], wanted: dict[str, bytes]) -> dict[str, bytes | None]:
-    """What turns one into the other."""
+    """The changes that turn one into the other."""
     changes: dict[str, bytes | None] = {field: raw for field, raw in wanted.items() if stored.get(field) != raw}
     changes.update(dict.fromkeys(stored.keys() - wanted.keys()))
     return changes

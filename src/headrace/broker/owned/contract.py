@@ -1,4 +1,4 @@
-"""What a machine has to provide to run here, and what the runtime needs to know about its kind of thing.
+"""The contract between the runtime and a machine, and what the runtime needs to know about its kind of thing.
 
 A thing is a document and rows. The document is the machine's durable state: the machine returns all of it whenever it
 has to be stored, and the runtime writes the fields that changed. Rows are many, small and written one by one: a group's
@@ -22,14 +22,14 @@ Rows = Mapping[Any, Any]
 
 
 class Name(NamedTuple):
-    """What a thing is known by."""
+    """The name of a thing: its organisation and id."""
 
     org: str
     id: str
 
 
 class Decision(Protocol[State_co]):
-    """What an event makes of a thing: claim, store (or delete), adopt state and timers, send the replies in this order.
+    """The result of an event: claim, store (or delete), adopt state and timers, send the replies, in this order.
 
     If storing fails the decision is dropped: the old state stands, whoever is parked there stays parked, and the
     request that was being decided is refused.
@@ -71,7 +71,7 @@ class Machine(Protocol[State]):
     """Decides for one thing. It reads no clock and changes nothing: a state that was handed in stays as it is."""
 
     def decide(self, state: State | None, event: Any, now_ms: int) -> Decision[State]:
-        """What an event makes of the thing; the state is None where there is no such thing."""
+        """Decides an event; the state is None if there is no such thing."""
 
     def load(self, name: str, fields: Fields, now_ms: int) -> Decision[State]:
         """The thing as it was stored: a restart is a load and nothing else."""

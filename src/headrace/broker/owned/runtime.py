@@ -37,7 +37,7 @@ class Runtime(Generic[State]):
         """The wall clock as it was at the start, advanced by the monotonic one: it never goes back."""
         self.things: dict[Name, Thing[State]] = {}
         self._unstored: dict[Name, Thing[State]] = {}
-        """Those of which nothing is stored, oldest first."""
+        """Things without stored state, oldest first."""
         self._store = store
         self._is_closed = False
 
@@ -49,7 +49,7 @@ class Runtime(Generic[State]):
 
     @property
     def organisations(self) -> list[str]:
-        """Whose things are looked after."""
+        """The organisations whose things are maintained."""
         return list(self._store.organisations)
 
     # -- whose things -------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Runtime(Generic[State]):
         return self.stored.slot_of(*name)
 
     def outlook_of(self, slot: Slot) -> Outlook:
-        """What a look at a thing there is good for."""
+        """The confidence in a thing read from a slot."""
         return self._store.outlook_of(slot)
 
     def is_mine(self, name: Name) -> bool:

@@ -103,7 +103,7 @@ class Fired:
         return thing.machine.timer_fired(thing.state, self._key, now_ms)
 
     def adopted(self, thing: Thing[Any]) -> None:
-        """What follows is in the decision."""
+        """Nothing to do: what follows is in the decision."""
 
     def refused(self, thing: Thing[Any], error: KafkaError) -> None:
         thing.retry_timers(error)

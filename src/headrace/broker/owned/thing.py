@@ -34,7 +34,7 @@ _STALLED_MS = 1_000
 
 
 class Thing(Generic[State]):
-    """What is known of one thing. `state`, `fields` and `rows` are what was stored, or decided without a need to."""
+    """One thing, cached. `state`, `fields` and `rows` are what was stored, or decided without anything to store."""
 
     def __init__(self, name: Name, runtime: Runtime[State]) -> None:
         self.name = name
@@ -239,7 +239,7 @@ class Thing(Generic[State]):
             kind.rows_stored(self.name, rows)
 
     async def _bury(self) -> None:
-        """What others see of it goes first: a crash in between then leaves a thing to delete again, nothing unknown."""
+        """Deletes first what others see of it, so that a crash in between leaves a thing to delete, never an orphan."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
         if self._owner is not None:
@@ -316,7 +316,7 @@ class Thing(Generic[State]):
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
 
     def _settle_unstored(self, look: Look) -> None:
-        """What was told and not stored holds unless another node may have decided meanwhile."""
+        """Keeps unstored decisions unless another node may have decided meanwhile."""
         if self._confidence.seen is not None and self._confidence.seen.term == look.view.term:
             self._confidence.end(look)
         else:

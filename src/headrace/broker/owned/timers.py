@@ -44,7 +44,7 @@ class Timers(Generic[Key]):
         return self._wake_ms if self._deadlines else None
 
     def due(self, now_ms: int) -> list[Key]:
-        """What is due, earliest first. A key stays armed until a decision changes it."""
+        """The due keys, earliest first. A key stays armed until a decision changes it."""
         late = [(deadline_ms, key) for key, deadline_ms in self._deadlines.items() if deadline_ms <= now_ms]
         late.sort(key=lambda entry: entry[0])
         self._wake_ms = min(self._deadlines.values(), default=None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.store.store import Store
 
 _LONGEST_REQUEST_PAUSE_MS = 1_000
-"""Of request_percentage, as in Kafka: one sample."""
+"""Longest pause for request_percentage, as in Kafka: one sample."""
 _COUNTED_MAX = 20_000
 """Rates of users, client ids and addresses; the one that was used longest ago makes room."""
 _WHOLE_ORGANISATION = ("", "")
@@ -46,7 +46,7 @@ T = TypeVar("T", Rate, TokenBucket)
 
 
 def field_of_entity(entity: Entity) -> str:
-    """What the row of an entity's quotas is called."""
+    """The field name of an entity's quotas."""
     return msgspec.json.encode(entity).decode()
 
 
@@ -112,7 +112,7 @@ class Quotas:
         return min(pause_ms, _LONGEST_REQUEST_PAUSE_MS) if key == REQUESTS else pause_ms
 
     def _bounds(self, key: str, caller: Caller, client_id: str) -> Iterator[QuotaBound]:
-        """What counts for somebody: its own quota, and that of its organisation."""
+        """The quotas of a caller: its own, and that of its organisation."""
         bound = self.table(caller.organisation).find(key, caller.principal.name, client_id)
         if bound is not None:
             yield bound

@@ -66,7 +66,7 @@ def changed_values(entity: Entity, present: Mapping[str, float], ops: Sequence[O
 
 
 class QuotaFilter:
-    """What DescribeClientQuotas looks for."""
+    """The filter of DescribeClientQuotas."""
 
     def __init__(self, components: Sequence[ComponentData], strict: bool) -> None:
         self._strict = strict

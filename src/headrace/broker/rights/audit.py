@@ -21,7 +21,7 @@ _LONGEST_NAME = 249
 
 
 class _Told:
-    """What was told of one principal in this window."""
+    """What was logged about one principal in this window."""
 
     __slots__ = ("began", "left_out", "things")
 

@@ -26,7 +26,7 @@ _REMEMBERED_MAX = 10_000
 """Decisions of one caller; a client that names more resources than that has them looked up again."""
 _CALLERS_MAX = 10_000
 _RULES_MAX = 20_000
-"""Of one organisation: every node keeps a copy of all."""
+"""Maximum per organisation: every node keeps a copy of all."""
 _STORED = b"1"
 """A row says all in its field."""
 
@@ -37,12 +37,12 @@ _Decisions = dict[tuple[int, str], bool]
 
 
 def field_of(rule: Acl) -> str:
-    """What a rule's row is called: all of it, so that no rule is there twice."""
+    """The field name of a rule: the whole rule, so that none is stored twice."""
     return msgspec.json.encode(rule).decode()
 
 
 class Rights:
-    """What one principal at one host may do."""
+    """The rights of one principal at one host."""
 
     __slots__ = ("_authorizer", "_caller", "_decisions", "_host", "_principal", "_seen")
 
@@ -122,7 +122,7 @@ class Authorizer:
         rules.set_super_users(stored | self._super_users.get(organisation, frozenset()))
 
     def decisions(self, organisation: str, principal: str, host: str) -> _Decisions:
-        """What callers of one name and address share."""
+        """Decisions shared by callers of one name and address."""
         if len(self._decisions) >= _CALLERS_MAX:
             self._decisions.clear()
         return self._decisions.setdefault((organisation, principal, host), {})
@@ -156,7 +156,7 @@ class Authorizer:
         self._forget_decisions()
 
     def _users_changed(self) -> None:
-        """Whose super users may be others: they are few, and change seldom."""
+        """Refreshes the super users, which are few and rarely change."""
         for organisation, rules in self._rules.items():
             self._set_super_users(organisation, rules)
         self._forget_decisions()

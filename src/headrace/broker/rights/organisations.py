@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from headrace.broker.access import Access
 
 RESERVED = frozenset({"nodes", "cluster", "security"})
-"""What other keys in the store begin with."""
+"""Prefixes of other keys in the store."""
 ORGANISATIONS_MAX = 1_000
 """Each costs every node two questions a second."""
 NO_LIMIT = -1
 
 
 class Tenant(NamedTuple):
-    """What one has."""
+    """An organisation's usage and limits."""
 
     limits: TenantLimits
     topics: int

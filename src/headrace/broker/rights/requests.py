@@ -15,7 +15,7 @@ _LONGEST = 1_000
 
 
 class FilterRequest(Protocol):
-    """What DescribeAcls and DeleteAcls name rules by."""
+    """The filter fields of DescribeAcls and DeleteAcls."""
 
     resource_type_filter: int
     resource_name_filter: str | None

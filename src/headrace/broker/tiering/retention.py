@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 32
 _FILLS_PERCENT = 60
-"""Of the store's memory: time to say that it fills while records cannot leave it."""
+"""Memory use of the store above which a warning is logged while records cannot leave Redis."""
 
 
 class TieredRetention:

@@ -26,7 +26,7 @@ class PartitionTiering(msgspec.Struct, frozen=True):
     """The offset behind the last one that the lake holds; None if it holds nothing, or nobody knows."""
     trouble: str | None
     end: int | None = None
-    """Of the partition, as far as this node knows it."""
+    """End of the partition, if this node knows it."""
     lake_bytes: int | None = None
 
 

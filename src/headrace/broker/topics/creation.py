@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT = -1
 """Partitions or replication factor as the broker sees fit."""
 REPLICATION_FACTOR = 1
-"""Of a topic that leaves it to the broker. More is only a list of nodes: the store keeps the copies."""
+"""Default of a topic. More is only a list of nodes: the store keeps the copies."""
 
 
 def check_new_name(access: Access, name: str) -> None:

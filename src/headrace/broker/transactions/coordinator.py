@@ -195,7 +195,7 @@ class TransactionCoordinator:
         return not thing.state.is_unfinished(self._store.transactions.server)
 
     async def _open_of(self, name: Name) -> Open | None:
-        """What is open; one that the store may have lost something of is aborted first."""
+        """The open transaction; if the store may have lost part of it, it is aborted first."""
         self._ids.check_owner(name)
         stored = await self._store.transactions.opened(*name)
         if stored is None:

@@ -75,7 +75,7 @@ _ABORTABLE_SINCE = 11
 
 
 def _produce_error(error: ErrorCode, version: int) -> ErrorCode:
-    """What a produce of some version is told."""
+    """The error for a Produce of this version."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:

@@ -11,7 +11,7 @@ from headrace.transactions.state import Open, TransactionalId
 
 
 def open_from(stored: StoredOpen) -> Open:
-    """What the machine knows of an open transaction."""
+    """An open transaction in the machine's form."""
     partitions = tuple((place.topic_id, place.number) for place in stored.parts.partitions)
     return Open(stored.number, stored.start_ms, partitions, tuple(stored.parts.groups))
 

@@ -1,4 +1,4 @@
-"""What DescribeGroups and ListGroups show of a group. Read-only views, without a decision."""
+"""Read-only views of a group for DescribeGroups and ListGroups."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     client_host: str
     metadata: bytes
-    """Of the selected protocol; empty unless the group is Stable."""
+    """Metadata of the selected protocol; empty unless the group is Stable."""
     assignment: bytes
 
 

@@ -64,7 +64,7 @@ class Commit(Request, frozen=True, kw_only=True):
     """OffsetCommit. Version 0 has neither member nor generation."""
 
     offsets: Mapping[Any, Any] = {}
-    """What to store, if the group lets this member commit."""
+    """Offsets to store, if this member may commit."""
 
     member_id: str = ""
     generation: int = -1
@@ -88,12 +88,12 @@ class TimerFired(msgspec.Struct, frozen=True):
 
 
 class RetentionCheck(msgspec.Struct, frozen=True):
-    """What is due to be forgotten: some of its offsets, or the group itself? Asked now and then."""
+    """A periodic check for expired offsets, or an expired group."""
 
     commits: Mapping[TopicPartition, int]
     """When each of its offsets was committed."""
     gone: frozenset[TopicPartition] = frozenset()
-    """Those of them whose topics are not there any more."""
+    """Those whose topics no longer exist."""
 
 
 class TransactionEnded(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What happens when a timer of the group fires."""
+"""Decisions when a timer of the group fires."""
 
 from headrace.groups.classic.events import TimerFired
 from headrace.groups.classic.members import forget_pending, remove_member

@@ -56,7 +56,7 @@ class ClassicMachine:
         self._taken_slugs: set[str] = set()
 
     def decide(self, group: Group | None, event: events.Event, now_ms: int) -> ClassicDecision:
-        """What `event` makes of `group`, None where there is no such group. `group` itself is not changed."""
+        """Decides an event; `group` is None if there is no such group, and is never changed itself."""
         scene = Scene(now_ms, self._settings, self._ids, self._org, self._taken_slugs)
         return _HANDLERS[type(event)](group, event, scene)
 

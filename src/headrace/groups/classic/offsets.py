@@ -51,7 +51,7 @@ def txn_commit(group: Group | None, event: TxnCommit, scene: Scene) -> ClassicDe
 
 
 def transaction_ended(group: Group | None, event: TransactionEnded, scene: Scene) -> ClassicDecision:
-    """What was pending is applied or dropped; a group that was deleted meanwhile has nothing pending."""
+    """Applies or drops pending offsets; a group deleted meanwhile has none."""
     return ClassicDecision(group, rows=event.rows if group is not None else {})
 
 

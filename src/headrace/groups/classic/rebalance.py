@@ -140,7 +140,7 @@ def _become_empty(turn: Turn) -> None:
 
 
 def current_generation(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinAnswer:
-    """What a member learns from its Join; the leader also learns who is in the group."""
+    """The answer to a member's Join; the leader's also lists all members."""
     assert group.leader is not None
     return JoinAnswer(
         generation=group.generation,

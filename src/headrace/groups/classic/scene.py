@@ -68,7 +68,7 @@ class ClassicDecision(NamedTuple):
 
     @property
     def fields(self) -> Mapping[str, Any] | None:
-        """What is stored of the group, field by field."""
+        """The stored form of the group, field by field."""
         return None if self.store is None else snapshot.fields(self.store)
 
 

@@ -48,7 +48,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def is_subscribed(group: Group, topic: str, known_topics: frozenset[str] | None) -> bool:
-    """What is not known is taken as subscribed: offsets that are in use must not be lost."""
+    """Whether the group is subscribed to a topic; yes if unknown, because offsets in use must not be lost."""
     if known_topics is None:
         return bool(group.members) and group.protocol_type == CONSUMER_PROTOCOL_TYPE
     return topic in known_topics

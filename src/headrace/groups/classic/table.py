@@ -28,7 +28,7 @@ class ClassicState(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What moves a group; the value is the label in the diagram."""
+    """Triggers of a group's transitions; the value is the label in the diagram."""
 
     FIRST_JOIN = "a member joins"
     MEMBERSHIP_CHANGED = "a member joins, changes, leaves or fails"

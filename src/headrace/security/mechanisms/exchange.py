@@ -7,7 +7,7 @@ import msgspec
 from headrace.security.names import LoginName
 
 MESSAGE_MAX_BYTES = 8 << 10
-"""Of a message with a name and a proof or password."""
+"""Maximum size of a message with a name and a proof or password."""
 
 
 class Refused(Exception):
@@ -16,7 +16,7 @@ class Refused(Exception):
     def __init__(self, message: str, claimed: str = "", why: str = "") -> None:
         super().__init__(message)
         self.claimed = claimed
-        """Who it said to be, for the audit."""
+        """The claimed name, for the audit."""
         self.why = why
         """The reason, for the audit alone."""
 
@@ -31,7 +31,7 @@ class SaslStep(msgspec.Struct, frozen=True):
 
 
 def refused(mechanism: str, claimed: str, why: str) -> Refused:
-    """What Kafka says, word for word: users search for it."""
+    """Kafka's exact message, because users search for it."""
     if mechanism == "PLAIN":
         return Refused("Authentication failed: Invalid username or password", claimed, why)
     return Refused(

@@ -14,7 +14,7 @@ from headrace.security.mechanisms.exchange import MESSAGE_MAX_BYTES, refused
 OAUTHBEARER = "OAUTHBEARER"
 INVALID_TOKEN = b'{"status":"invalid_token"}'
 GOODBYE = b"\x01"
-"""What a client sends that was told that its token is bad."""
+"""The client's reply to a refused token."""
 
 _NAME = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _MESSAGE = re.compile(rb"n,(?:a=(" + _NAME + rb"))?,\x01((?:[A-Za-z]+=[^\x00\x01]*\x01)*)\x01")
@@ -23,11 +23,11 @@ TOKEN_MAX_BYTES = 64 << 10
 
 
 class Bearer(NamedTuple):
-    """What a client sent."""
+    """A client's message."""
 
     token: str
     authorization: str
-    """Who it wants to act as; empty: whom the token names."""
+    """The user to act as; empty: the token's own."""
 
 
 def read_bearer(message: bytes) -> Bearer:

@@ -40,7 +40,7 @@ _LAKE_END_WAIT_S = 1.0
 
 
 class LogPartition(Partition):
-    """What this node knows of one partition of format `log`."""
+    """One partition of format `log`, as cached by this node."""
 
     writer: LogWriter
 
@@ -181,7 +181,7 @@ class LogPartition(Partition):
                 return taken
 
     async def _and_behind(self, taken: Batches, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
-        """What was read, and what fits of the log behind it."""
+        """The batches read so far, and as much of the following log as fits."""
         limit, at_least_one = max_bytes - taken.size_bytes, at_least_one and not taken.chunks
         behind = self.read_cached(offset, limit, at_least_one)
         if behind is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOST_END_MARGIN = 1_000_000
-"""How far behind the last trace of a lost log the next offset lies: more than an index interval holds."""
+"""Distance from the last trace of a lost log to the next offset: more than an index interval can have."""
 _MOST_RECORDS_PER_MS = 1000
 """No partition takes more: bounds the end of a log that left no trace at all."""
 _READ_COUNT = 16

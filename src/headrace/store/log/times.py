@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.store.log.partition import LogPartition
 
 _MOST_BYTES = 16 << 20
-"""What a batch may unfold to for the sake of its times."""
+"""Maximum decompressed size of a batch for a lookup by time."""
 
 
 def newest_of(entry: Entry) -> int:
@@ -67,7 +67,7 @@ class LogTimes:
         return newest.found
 
     async def _look_into(self, stretch: Stretch, timestamp: int, find: _Find) -> AsyncIterator[Found]:
-        """What is found in each batch that may have a record at or after a time."""
+        """The results from each batch that may have a record at or after a time."""
         start, unpacking = self._partition.local_start, self._partition.context.unpacking
         async for entries in self._walk(stretch.first, stretch.stop):
             for entry in entries:

@@ -40,7 +40,7 @@ class StreamId(NamedTuple):
 
     @property
     def after(self) -> str:
-        """What lies behind, as the start of a range: Redis knows nothing behind the last id of all."""
+        """The start of the range after this id: Redis has nothing after the largest possible id."""
         return f"({self}" if self < (LAST_MS, LAST_SEQUENCE) else str(self)
 
     def plus(self, steps: int) -> StreamId:
@@ -66,7 +66,7 @@ class Exceptional(NamedTuple):
 
 
 class NumberedEntries(NamedTuple):
-    """What entries behind the last known one come to: to be accepted once the exceptions are stored."""
+    """The offsets of new entries, to be accepted once the exceptions are stored."""
 
     offsets: list[int]
     exceptions: list[Exceptional]
@@ -91,7 +91,7 @@ class FreeIds(NamedTuple):
 
 
 class StreamIds:
-    """What is known of one stream's ids: the exceptions, the last entry and its offset."""
+    """The ids of one stream: the exceptions, the last entry and its offset."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits

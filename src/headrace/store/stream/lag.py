@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.store.stream.partition import StreamPartition
 
 _MOST_READ_BYTES = 2 << 20
-"""Of entries that are counted one by one: a small part of a second."""
+"""Maximum bytes of entries counted one by one: a small part of a second."""
 _MOST_NEWER = 1_000
 _MOST_LOOKS = 3
 

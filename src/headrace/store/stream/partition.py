@@ -42,7 +42,7 @@ from headrace.store.stream.writer import StreamWriter
 from headrace.wire.batch import stamp, stamp_append_time
 
 _READ_BYTES = 1 << 20
-"""Of one read: entries become batches one by one, and others wait meanwhile."""
+"""Maximum bytes of one read: entries are encoded one by one while others wait."""
 _READ_COUNT_MOST = 8_192
 _WALK_BYTES = 1 << 20
 _WALK_COUNT_FIRST = 64
@@ -52,7 +52,7 @@ _COUNTED_AT_ONCE = 256
 
 
 class StreamPartition(Partition):
-    """What this node knows of one partition of format `stream`."""
+    """One partition of format `stream`, as cached by this node."""
 
     writer: StreamWriter
     producers: StreamProducers
@@ -107,7 +107,7 @@ class StreamPartition(Partition):
         await stream_look.go_behind_last_id(self)
 
     async def info(self) -> dict[bytes, Any]:
-        """What the server says of the stream; PartitionGone if there is none."""
+        """The server's information about the stream; PartitionGone if there is none."""
         try:
             reply = await self.link.call("XINFO", "STREAM", self.keys.log)
         except RedisError as error:

@@ -27,7 +27,7 @@ class StreamProducers(Producers):
         """Counts the changes of states in the store, those by other nodes too."""
 
     def outdate(self) -> None:
-        """What is known has to be read again."""
+        """Marks the cached states as stale."""
         self.version = _OUTDATED
 
     def count_append(self, version: int) -> None:
@@ -45,7 +45,7 @@ class StreamProducers(Producers):
         return header.producer_id < 0 or (known is not None and known.batches[-1].base_offset >= header.base_offset)
 
     def heads(self, headers: list[BatchHeader]) -> tuple[list[bytes], list[bytes]]:
-        """What the script puts before each batch's first id; and the producers with the states that are known.
+        """The parts that the script puts before each batch's first id, and the producers with their known states.
 
         A head that begins with a space goes on where the batch before it of the same producer ended.
         """
@@ -86,7 +86,7 @@ class StreamProducers(Producers):
         return self.take_forgotten()
 
     def take_forgotten(self) -> list[bytes]:
-        """Those that are not known any more, as the store has them."""
+        """The producers that were forgotten, in the store's form."""
         gone = [producer_id for producer_id in self.states if producer_id not in self.by_id]
         return [part for producer_id in gone for part in (b"%d" % producer_id, self.states.pop(producer_id))]
 

@@ -25,7 +25,7 @@ from headrace.wire.skim import Steps
 KEY, VALUE, TIMESTAMP, NOTHING = b"key", b"value", b"timestamp", b"null"
 _HEADER, _NULL_HEADER = b"h:", b"n:"
 MOST_FIELDS = 3_500
-"""Of an entry that the broker writes: a script hands Redis no more arguments than about twice as many."""
+"""Maximum fields of an entry written by the broker: a script can pass Redis about twice as many arguments."""
 _MOST_HEADERS = MOST_FIELDS - 3  # beside key, value and timestamp
 _INT64 = 1 << 63
 _ONE_VALUE = b"\x92\xdb\0\0\0\5value\xdb"

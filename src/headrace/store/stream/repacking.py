@@ -50,7 +50,7 @@ class _Missing(Exception):
 
 
 class Repacked(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     is_done: bool
     why_not: str = ""
@@ -143,7 +143,7 @@ class Repacking:
 
 
 class _Copy:
-    """What was copied so far."""
+    """The copy made so far."""
 
     def __init__(self, key: str, stand_ins: Sequence[StreamId]) -> None:
         self.key = key
@@ -166,7 +166,7 @@ class _Copy:
         return commands
 
     def stand_ins_left(self) -> list[tuple[Argument, ...]]:
-        """Those behind the last entry: whatever comes is behind them."""
+        """The stand-ins after the last entry: new entries come after them."""
         waiting, self._waiting = self._waiting, []
         return [self._stand_in(one) for one in waiting]
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """Of some entries: the newest time of a record, and the time that retention goes by."""
+    """The newest timestamp of some entries, and the time that retention uses."""
 
     newest: int
     age: int
 
 
 def span_of(rows: Sequence[StreamEntry], append_time: bool) -> Span:
-    """Of entries in their order."""
+    """The span of consecutive entries."""
     last = id_time(parse_id(rows[-1][0]).ms)
     if append_time:
         return Span(last, last)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 65_536
 MOST_BYTES = 16 << 20
-"""Of one batch, decompressed: it is one script, and Redis does nothing else meanwhile."""
+"""Maximum decompressed size of a batch: it is one script, and Redis does nothing else meanwhile."""
 _EXACT = 1 << 53
 """Lua's numbers are exact up to here."""
 _DONE, _DONE_BEFORE = 1, 2

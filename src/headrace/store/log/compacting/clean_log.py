@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class CleanRead(NamedTuple):
-    """What was read of the compacted part, and whether it goes on behind that."""
+    """The result of a read from the compacted part, and whether there is more after it."""
 
     batches: Batches
     is_last: bool
 
 
 class CleanLog:
-    """What this node knows of it."""
+    """The compacted part of a partition, as cached by this node."""
 
     def __init__(self, partition: LogPartition) -> None:
         self._partition = partition

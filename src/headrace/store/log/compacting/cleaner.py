@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PASS_BYTES = 256 << 20
-"""Of the log, in one pass; as much as the compacted part has if that is more, which each pass copies."""
+"""Bytes of the log per pass; as much as the compacted part has if that is more, because each pass copies it."""
 _PORTION_BYTES = 1 << 20
 _TRIM_ENTRIES = 256
 _TRIM_BYTES = 4 << 20
@@ -46,7 +46,7 @@ _MOST_PASSES = 8
 
 
 class Passed(NamedTuple):
-    """What one pass did."""
+    """The result of one pass."""
 
     from_offset: int
     to_offset: int
@@ -225,7 +225,7 @@ class Cleaner:
 
 
 def _behind(seen: Point, entry: Entry, floor: Point | None) -> Point:
-    """What lies before the end of an entry; a point of the index knows it exactly."""
+    """The totals before the end of an entry; exact at a point of the index."""
     if floor is not None and floor.offset == entry.base:
         seen = floor
     newest = max((header.max_timestamp for header in entry.headers()), default=-1)

@@ -24,7 +24,7 @@ class NoRoom(Exception):
 
 
 class Rooms:
-    """What one pass may still write."""
+    """How much one pass may still write."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

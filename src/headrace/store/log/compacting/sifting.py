@@ -1,4 +1,4 @@
-"""What a pass does to each batch: first record its keys, then drop the records that a later one replaces.
+"""How a pass treats each batch: first it records the keys, then it drops the records that later ones replace.
 
 Records of aborted transactions are dropped, and replace nothing. Markers stay: the list of aborted transactions refers
 to them.
@@ -71,7 +71,7 @@ class Sieve:
                 continue
 
     async def sift(self, entry: Entry) -> Entry | None:
-        """What is left of an entry; None if that is nothing."""
+        """The remaining entry; None if nothing remains."""
         left: list[Buffer] = []
         for batch, header in _batches(entry):
             if (kept := await self._left_of(batch, header)) is not None:

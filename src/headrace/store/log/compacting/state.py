@@ -21,11 +21,11 @@ class CleanState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     end: int = 0
     token: str = ""
-    """Of the pass that came so far."""
+    """Token of the pass that wrote this state."""
     finished_ms: int = 0
     max_timestamp: int = -1
     size_bytes: int = 0
-    """Of all that was ever appended below the end: where the index of the rest begins."""
+    """Bytes ever appended below the end: where the index of the rest begins."""
     entries: int = 0
     kept: Totals = Totals()
     """In the copy."""
@@ -34,7 +34,7 @@ class CleanState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def point(self) -> Point:
-        """What lies before the end, as the index says it."""
+        """The totals before the end, in the index's form."""
         return Point(self.end, self.max_timestamp, self.size_bytes, self.entries)
 
 
@@ -47,7 +47,7 @@ def parse_state(stored: bytes | None) -> CleanState:
 
 
 class Dirt(NamedTuple):
-    """What lies behind the compacted part, and is old enough to be compacted."""
+    """The part of the log after the compacted part that is old enough to be compacted."""
 
     size_bytes: int
     first_ms: int

@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 MOST_LEFTOVERS = 4_096
 _WASTE = 1.5
 _SMALLEST_BYTES = 4_700
-"""What a stream of one small entry takes."""
+"""Memory of a stream with one small entry."""
 _SAMPLED_BLOCKS = 5_000
 
 
 class Compacted(NamedTuple):
-    """What a compaction did."""
+    """The result of a compaction."""
 
     looked_at: int
     removed: int
@@ -76,7 +76,7 @@ async def compact_if_due(partition: StreamPartition, policy: CompactionPolicy) -
 
 
 class _Swept(msgspec.Struct):
-    """What is known after the stream was gone through once."""
+    """The result of one scan of the stream."""
 
     looked_at: int = 0
     stayed: int = 0

@@ -1,4 +1,4 @@
-"""What one compaction records for the next, and when the next one is due. Pure.
+"""The state that one compaction leaves for the next, and when the next one is due. Pure.
 
 Stored as JSON in the field `compaction` of the partition's meta. Losing it costs work, never a record.
 """
