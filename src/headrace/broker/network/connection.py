@@ -61,6 +61,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         if not self.peer:
             peer = transport.get_extra_info("peername")
             self.peer_host, self.peer = (peer[0], f"{peer[0]}:{peer[1]}") if isinstance(peer, tuple) else ("?", "?")

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _HOLD_REQUESTS = frozenset({"writing", "quota"})
 """Pauses in which what was received already is not begun either."""
+_SLICE_BYTES = 128 << 10
+"""Of an answer over TLS: more than uvloop holds back until the end of the turn (64 KiB)."""
 
 
 class Requests:
@@ -50,6 +52,7 @@ class Requests:
         self.last_active = server.loop.time()
         self._server = server
         self._transport: asyncio.Transport | None = None
+        self._is_encrypted = False
         self._backlog: deque[tuple[RequestHeader, Frame]] = deque()
         self._slots: deque[RequestSlot] = deque()
         self._answered: list[RequestSlot] = []
@@ -189,7 +192,9 @@ class Requests:
                 due = pieces if due is None else [*due, *pieces]
         if (transport := self._transport) is not None:
             if due and not transport.is_closing():
-                if len(due) == 1:
+                if self._is_encrypted:
+                    _write_in_slices(transport, due)
+                elif len(due) == 1:
                     transport.write(due[0])
                 else:
                     transport.writelines(due)
@@ -224,6 +229,21 @@ class Requests:
 
     def close(self, reason: str) -> None:
         raise NotImplementedError
+
+
+def _write_in_slices(transport: asyncio.Transport, pieces: Pieces) -> None:
+    """TLS encrypts all of a write before any of it is sent. In slices the client decrypts the first ones meanwhile."""
+    small: Pieces = []
+    for piece in pieces:
+        if len(piece) <= _SLICE_BYTES:
+            small.append(piece)
+            continue
+        view = memoryview(piece)
+        for at in range(0, len(view), _SLICE_BYTES):
+            transport.writelines([*small, view[at : at + _SLICE_BYTES]])
+            small = []
+    if small:
+        transport.writelines(small)
 
 
 async def _after(released: asyncio.Event, work: Coroutine[Any, Any, Pieces | None]) -> Pieces | None:
