@@ -12,7 +12,20 @@ import msgspec
 from headrace.client.cluster import Cluster, by_topic
 from headrace.client.connection import BrokerConnection
 from headrace.client.errors import check
-from headrace.wire.errors import ErrorCode
+from headrace.client.group_types import (
+    CLASSIC,
+    CONSUMER,
+    SHARE,
+    Assigned,
+    GroupInfo,
+    GroupMember,
+    GroupPosition,
+    describe_newer,
+    share_positions,
+)
+from headrace.wire import codec
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from headrace.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -35,6 +48,7 @@ from headrace.wire.topic_partition import TopicPartition
 
 TOPICS_BY_NAME = 9
 """The newest version of OffsetFetch and OffsetCommit that names topics; later ones have only their ids."""
+_DEAD = "Dead"
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -44,27 +58,6 @@ class GroupListing(msgspec.Struct, frozen=True):
     protocol_type: str
     state: str
     type: str
-
-
-class GroupMember(msgspec.Struct, frozen=True):
-    """A member of a group, its metadata and assignment as they travel."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-class GroupInfo(msgspec.Struct, frozen=True):
-    """A group and its members."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: list[GroupMember]
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -97,15 +90,26 @@ class Groups:
         return self.cluster.retrying(attempt)
 
     def describe_group(self, group: str) -> GroupInfo:
-        """One group; GROUP_ID_NOT_FOUND or the state Dead where there is none, as the broker's version has it."""
+        """One group of any type; GROUP_ID_NOT_FOUND where there is none."""
 
         def attempt() -> GroupInfo:
-            request = DescribeGroupsRequest([group])
-            (found,) = self.cluster.coordinator(group).send_for(request, DescribeGroupsResponse).groups
+            connection = self.cluster.coordinator(group)
+            (found,) = connection.send_for(DescribeGroupsRequest([group]), DescribeGroupsResponse).groups
+            is_missing = found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or found.group_state == _DEAD
+            if is_missing and (newer := describe_newer(connection, group)) is not None:
+                return newer
             check(found.error_code, found.error_message)
+            if is_missing:  # as versions before 6 say it
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
             return _group_info(found)
 
         return self.cluster.retrying(attempt)
+
+    def positions(self, group: str, group_type: str = CLASSIC) -> dict[TopicPartition, GroupPosition]:
+        """Where a group of this type is; share groups commit no offsets."""
+        if group_type.lower() == SHARE:
+            return self.cluster.retrying(lambda: share_positions(self.cluster.coordinator(group), group))
+        return {key: GroupPosition(at.offset, at.metadata) for key, at in self.offsets(group).items()}
 
     def delete_group(self, group: str) -> None:
         """Deletes a group without members, its offsets included."""
@@ -177,10 +181,22 @@ def _to_commit(index: int, offset: CommittedOffset | int) -> OffsetCommitRequest
 
 
 def _group_info(found: DescribedGroup) -> GroupInfo:
+    is_consumer = found.protocol_type == CONSUMER
     members = [
         GroupMember(
-            m.member_id, m.group_instance_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment
+            m.member_id, m.group_instance_id, m.client_id, m.client_host,
+            assignment_of(m.member_assignment) if is_consumer else {},
         )
         for m in found.members
-    ]
-    return GroupInfo(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)
+    ]  # fmt: skip
+    return GroupInfo(found.group_id, CLASSIC, found.group_state, found.protocol_type, found.protocol_data, members)
+
+
+def assignment_of(content: bytes) -> Assigned:
+    """The partitions of a member. The bytes are the clients' own; if they cannot be read there are none."""
+    version = min(int.from_bytes(content[:2], "big"), ConsumerProtocolAssignment.api.versions[1])
+    try:
+        decoded, _ = codec.decode(ConsumerProtocolAssignment, version, content, 2)
+    except codec.DecodeError:
+        return {}
+    return {found.topic: sorted(found.partitions) for found in decoded.assigned_partitions if found.partitions}

@@ -12,6 +12,7 @@ from headrace.cli.groups.reset import reset
 from headrace.cli.groups.view import GroupView, PositionView, ranges, sum_records, view_group, view_positions
 from headrace.cli.output import Cell, number, print_facts, print_json, print_table, text, word
 from headrace.client import Cluster, Groups
+from headrace.client.group_types import CLASSIC
 from headrace.wire.errors import ErrorCode, KafkaError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -147,8 +148,9 @@ def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
       headrace groups lag
       headrace groups lag billing --json
     """
-    chosen = names or [g.group_id for g in Groups(cluster).list_groups()]
-    lags = [found for name in chosen for found in _lags(name, view_positions(cluster, name))]
+    types = {group.group_id: group.type for group in Groups(cluster).list_groups()}
+    chosen = [(name, types.get(name, CLASSIC)) for name in names or types]
+    lags = [found for name, kind in chosen for found in _lags(name, view_positions(cluster, name, kind))]
     if as_json:
         print_json(lags)
     elif not lags:

@@ -18,11 +18,12 @@ from headrace.cli.groups.view import existing
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.records.where import HELP, Where, earliest, latest, offsets_at, read_where, refuse_streams
 from headrace.client import Admin, Cluster, Groups
+from headrace.client.group_types import SHARE
 from headrace.client.groups import CommittedOffset
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
-_INACTIVE = ("Empty", "Dead")
+_EMPTY = "Empty"
 
 
 class NewOffset(Struct, frozen=True):
@@ -104,7 +105,9 @@ def _refuse_active(cluster: Cluster, group: str) -> None:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return  # offsets may be set for a group that does not exist yet
         raise
-    if info.state not in _INACTIVE:
+    if info.type == SHARE:
+        raise click.ClickException(f"{group!r} is a share group, which has no committed offsets")
+    if info.state != _EMPTY:
         raise click.ClickException(
             f"group {group!r} is {info.state} with {count_of(len(info.members), 'active member')}; stop them first"
         )

@@ -13,9 +13,9 @@ from msgspec import Struct
 from headrace.cli.records.where import latest
 from headrace.client import Admin, BrokerUnreachable, Cluster, Groups, UnsupportedApi
 from headrace.client.admin import GROUP
-from headrace.client.group_details import assignment_of, records_behind
-from headrace.client.groups import GroupInfo, GroupMember
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.client.group_details import records_behind
+from headrace.client.group_types import CLASSIC, GroupMember
+from headrace.wire.errors import KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
 ID_CONFIG = "headrace.group.id"
@@ -23,7 +23,6 @@ LOCATOR_CONFIG = "headrace.group.locator"
 GENERATION_CONFIG = "headrace.group.generation"
 _IDENTITY = (ID_CONFIG, LOCATOR_CONFIG, GENERATION_CONFIG)
 """Read-only configs of a group, for values that Kafka's responses have no field for."""
-CONSUMER = "consumer"
 
 
 class MemberView(Struct, frozen=True):
@@ -36,7 +35,7 @@ class MemberView(Struct, frozen=True):
 
 
 class PositionView(Struct, frozen=True):
-    """A group's position in a partition; None without a commit, or if the partition is gone."""
+    """A group's position in a partition; None without one, or if the partition is gone."""
 
     topic: str
     partition: int
@@ -74,8 +73,8 @@ class GroupView(Struct, frozen=True):
 
 def view_group(cluster: Cluster, group: str) -> GroupView:
     """A group with its members and positions."""
-    info = describe_existing(Groups(cluster), group)
-    members = [_member(number, m, info) for number, m in enumerate(_sorted(info.members), 1)]
+    info = Groups(cluster).describe_group(group)
+    members = [_member(number, m) for number, m in enumerate(_sorted(info.members), 1)]
     owners = {
         (topic, partition): member.number
         for member in members
@@ -92,24 +91,16 @@ def view_group(cluster: Cluster, group: str) -> GroupView:
         protocol_type=info.protocol_type,
         protocol=info.protocol,
         members=members,
-        positions=view_positions(cluster, group, owners),
+        positions=view_positions(cluster, group, info.type, owners),
     )
 
 
-def describe_existing(groups: Groups, group: str) -> GroupInfo:
-    """A group. For a missing one, older API versions answer the state Dead, newer ones an error."""
-    info = groups.describe_group(group)
-    if info.state == "Dead":
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
-    return info
-
-
 def view_positions(
-    cluster: Cluster, group: str, owners: Mapping[TopicPartition, int] | None = None
+    cluster: Cluster, group: str, group_type: str = CLASSIC, owners: Mapping[TopicPartition, int] | None = None
 ) -> list[PositionView]:
-    """All committed partitions, and assigned ones without a commit."""
+    """All partitions with a position, and assigned ones without."""
     owners = owners or {}
-    committed = Groups(cluster).offsets(group)
+    committed = Groups(cluster).positions(group, group_type)
     partitions = sorted(committed.keys() | owners.keys())
     ends = latest(Admin(cluster), existing(cluster, partitions))
     counted = records_behind(cluster, group) if committed else {}
@@ -117,6 +108,7 @@ def view_positions(
     for key in partitions:
         at, end = committed.get(key), ends.get(key)
         lag = max(end - at.offset, 0) if at and end is not None else None
+        lag = at.lag if at and at.lag is not None else lag
         found.append(
             PositionView(
                 topic=key[0],
@@ -153,14 +145,14 @@ def _sorted(members: list[GroupMember]) -> list[GroupMember]:
     return sorted(members, key=lambda member: (member.client_id, member.member_id))
 
 
-def _member(number: int, member: GroupMember, info: GroupInfo) -> MemberView:
+def _member(number: int, member: GroupMember) -> MemberView:
     return MemberView(
         number=number,
         member_id=member.member_id,
         instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host.removeprefix("/"),
-        assignment=assignment_of(member.assignment) if info.protocol_type == CONSUMER else {},
+        assignment=member.assigned,
     )
 
 

@@ -8,15 +8,14 @@ from collections.abc import Collection
 import msgspec
 
 from headrace.client import Admin, Cluster, Groups, UnsupportedApi
-from headrace.client.group_details import assignment_of, records_behind
-from headrace.client.groups import GroupInfo, GroupMember
+from headrace.client.group_details import records_behind
+from headrace.client.group_types import GroupMember, GroupPosition
 from headrace.console.endpoints import ApiQuestion, Done, page_of
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.special_times import LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 PAGE_SIZE = 50
-_CONSUMER = "consumer"
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -66,6 +65,7 @@ class LagSeries(msgspec.Struct, frozen=True):
 
 class GroupShown(msgspec.Struct, frozen=True):
     group: str
+    type: str
     state: str
     protocol_type: str
     protocol: str
@@ -85,15 +85,15 @@ def list_groups(cluster: Cluster, question: ApiQuestion) -> GroupList:
     page = page_of(len(listed), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
     rows = []
     for group in listed[page.first : page.last]:
-        topics, lag = _summary(cluster, group.group_id)
+        topics, lag = _summary(cluster, group.group_id, group.type)
         rows.append(GroupRow(group.group_id, group.type, group.state, group.protocol_type, topics, lag))
     return GroupList(rows, len(listed), page.page, page.pages)
 
 
-def _summary(cluster: Cluster, group: str) -> tuple[int | None, int | None]:
+def _summary(cluster: Cluster, group: str, group_type: str) -> tuple[int | None, int | None]:
     """Topics and lag of a group; a group that cannot be read does not break the list."""
     try:
-        positions = positions_of(cluster, group, {})
+        positions = positions_of(cluster, group, group_type, {})
     except (KafkaError, UnsupportedApi):
         return None, None
     return len({position.topic for position in positions}), _total(positions)
@@ -101,18 +101,18 @@ def _summary(cluster: Cluster, group: str) -> tuple[int | None, int | None]:
 
 def show_group(cluster: Cluster, question: ApiQuestion) -> GroupShown:
     group = question.needed("group")
-    info = describe_existing(cluster, group)
+    info = Groups(cluster).describe_group(group)
     members = sorted(info.members, key=lambda member: (member.client_id, member.member_id))
-    shown = [_member(member, info) for member in members]
+    shown = [_member(member) for member in members]
     owners = {
         (topic, partition): member.member_id
         for member in shown
         for topic, partitions in member.assignment.items()
         for partition in partitions
     }
-    positions = positions_of(cluster, group, owners)
+    positions = positions_of(cluster, group, info.type, owners)
     return GroupShown(
-        group, info.state, info.protocol_type, info.protocol, shown, positions, _total(positions),
+        group, info.type, info.state, info.protocol_type, info.protocol, shown, positions, _total(positions),
         _history(question, group, positions),
     )  # fmt: skip
 
@@ -124,25 +124,19 @@ def delete_group(cluster: Cluster, question: ApiQuestion) -> Done:
     return Done()
 
 
-def describe_existing(cluster: Cluster, group: str) -> GroupInfo:
-    """A group; for a missing one, older API versions answer the state Dead."""
-    info = Groups(cluster).describe_group(group)
-    if info.state == "Dead":
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group '{group}'.")
-    return info
-
-
-def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]) -> list[PositionShown]:
-    """All committed partitions, and assigned ones without a commit."""
-    committed = Groups(cluster).offsets(group)
-    keys = sorted(committed.keys() | owners.keys())
+def positions_of(
+    cluster: Cluster, group: str, group_type: str, owners: dict[TopicPartition, str]
+) -> list[PositionShown]:
+    """All partitions with a position, and assigned ones without."""
+    positions = Groups(cluster).positions(group, group_type)
+    keys = sorted(positions.keys() | owners.keys())
     there = existing(cluster, keys)
     ends = Admin(cluster).list_offsets(dict.fromkeys(there, LATEST)) if there else {}
-    counted = records_behind(cluster, group) if committed else {}
+    counted = records_behind(cluster, group) if positions else {}
     found = []
     for topic, partition in keys:
-        at, end = committed.get((topic, partition)), ends.get((topic, partition))
-        lag = max(end.offset - at.offset, 0) if at and end else None
+        at, end = positions.get((topic, partition)), ends.get((topic, partition))
+        lag = _lag(at, end.offset) if at and end else None
         if lag is not None and (counted is None or topic in counted):
             lag = counted[topic].get(partition) if counted else None
         found.append(
@@ -152,6 +146,10 @@ def positions_of(cluster: Cluster, group: str, owners: dict[TopicPartition, str]
             )
         )  # fmt: skip
     return found
+
+
+def _lag(at: GroupPosition, end: int) -> int:
+    return max(end - at.offset, 0) if at.lag is None else at.lag
 
 
 def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -180,7 +178,6 @@ def _history(question: ApiQuestion, group: str, positions: list[PositionShown]) 
     return [LagSeries(topic, series.points(("lag", organisation, group, topic))) for topic in sorted(sums)]
 
 
-def _member(member: GroupMember, info: GroupInfo) -> MemberShown:
-    assignment = assignment_of(member.assignment) if info.protocol_type == _CONSUMER else {}
+def _member(member: GroupMember) -> MemberShown:
     host = member.client_host.removeprefix("/")
-    return MemberShown(member.member_id, member.group_instance_id, member.client_id, host, assignment)
+    return MemberShown(member.member_id, member.group_instance_id, member.client_id, host, member.assigned)

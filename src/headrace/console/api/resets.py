@@ -7,6 +7,7 @@ from http import HTTPStatus
 import msgspec
 
 from headrace.client import Admin, Cluster, Groups
+from headrace.client.group_types import SHARE
 from headrace.console.api.groups import existing
 from headrace.console.api.topics import FORMAT, STREAM, configs_of
 from headrace.console.endpoints import ApiQuestion
@@ -15,7 +16,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 
-_INACTIVE = ("Empty", "Dead")
+_EMPTY = "Empty"
 _DIGITS_MAX = 20
 
 
@@ -76,7 +77,9 @@ def _refuse_active(cluster: Cluster, group: str) -> None:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return
         raise
-    if info.state not in _INACTIVE:
+    if info.type == SHARE:
+        raise bad(f"{group} is a share group, which has no committed offsets.")
+    if info.state != _EMPTY:
         raise _active(group, info.state)
 
 

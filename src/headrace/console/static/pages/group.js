@@ -33,6 +33,7 @@ function resetForm(group, found, done) {
     confirmByName("Set offsets", "The group continues from there.", group, async () => { await post("/groups/reset", order(true)); notice("The offsets were set."); fill(plan); done(); });
   }
   shape();
+  if (found.type === "share") return h("p", { class: "soft" }, "A share group has no committed offsets to reset.");
   return h("section", { class: "panel" }, h("h2", {}, "Reset offsets"), found.members.length ? h("p", { class: "soft" }, "Only a group without members can be reset: stop its consumers first.") : null,
     h("form", { class: "row", onsubmit: preview }, field("Topic", topic), field("To", to), valueField, whenField, h("button", {}, "Preview")), plan);
 }
@@ -42,7 +43,7 @@ export default async function groupPage(area, [group], _, session) {
   fill(area, head, lag, positions, members, reset);
   async function load() {
     const found = await get("/groups/detail", { group });
-    fill(head, h("h1", {}, group), stateBadge(found.state), found.protocol ? h("span", { class: "soft" }, found.protocol) : null, h("span", { class: "soft" }, `lag ${number(found.lag)}`),
+    fill(head, h("h1", {}, group), stateBadge(found.state), h("span", { class: "soft" }, found.type === "classic" ? found.protocol : `${found.type}, ${found.protocol}`), h("span", { class: "soft" }, `lag ${number(found.lag)}`),
       session.read_only ? null : h("div", { class: "push" }, h("button", { class: "danger", type: "button", onclick: () => confirmByName("Delete this group", "Its committed offsets are deleted, too.", group, async (typed) => { await remove("/groups/detail", { group, confirm: typed }); notice(`Group ${group} was deleted.`); location.hash = "#/groups"; }) }, "Delete")));
     fill(lag, h("h2", {}, "Lag over time"), found.history.length ? lagPlots(found.history) : h("p", { class: "soft" }, "Nothing was committed yet."));
     const clients = Object.fromEntries(found.members.map((member) => [member.member_id, member.client_id || member.member_id]));

@@ -6,7 +6,7 @@ const COLUMNS = [{ title: "Group", name: true }, { title: "State" }, { title: "T
 export default async function groups(area, _, query) {
   let page = 1, wait = null, asked = 0;
   const search = h("input", { type: "search", value: query.get("search") || "", placeholder: "billing", oninput: () => { clearTimeout(wait); page = 1; wait = setTimeout(load, 200); } });
-  const state = h("select", { onchange: () => { page = 1; load(); } }, h("option", { value: "" }, "any"), ["Stable", "Empty", "PreparingRebalance", "CompletingRebalance"].map((name) => h("option", { value: name }, name)));
+  const state = h("select", { onchange: () => { page = 1; load(); } }, h("option", { value: "" }, "any"), ["Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"].map((name) => h("option", { value: name }, name)));
   const list = h("div", {});
   async function load() {
     const mine = ++asked;

@@ -1,0 +1,114 @@
+"""Groups that are not classic, as other brokers have them: consumer (KIP-848) and share groups (KIP-932).
+
+Each type has an API of its own that describes it; for a group of another type the answer is GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.client.connection import BrokerConnection
+from headrace.client.errors import UnsupportedApi, check
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import consumer_group_describe, share_group_describe
+from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from headrace.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+)
+from headrace.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from headrace.wire.topic_partition import TopicPartition
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+SHARE: Final = "share"
+_OF_ANOTHER_TYPE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+
+Assigned = dict[str, list[int]]
+"""Topic -> partitions."""
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    """A member of a group, and what it is to read; nothing for members that are not consumers."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assigned: Assigned
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A group and its members."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    """The assignor, as far as the broker knows it."""
+    members: list[GroupMember]
+
+
+class GroupPosition(msgspec.Struct, frozen=True):
+    """Where a group reads on in a partition: a committed offset, or where a share group's records in flight begin."""
+
+    offset: int
+    metadata: str = ""
+    lag: int | None = None
+    """Records still to read, if the broker counts them, as for share groups."""
+
+
+def describe_newer(connection: BrokerConnection, group: str) -> GroupInfo | None:
+    """A group that is not classic; None if there is none of that name."""
+    for describe in (_consumer_group, _share_group):
+        try:
+            found = describe(connection, group)
+        except UnsupportedApi:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def share_positions(connection: BrokerConnection, group: str) -> dict[TopicPartition, GroupPosition]:
+    """Of all partitions that a share group has begun to read."""
+    request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
+    (found,) = connection.send_for(request, DescribeShareGroupOffsetsResponse).groups
+    check(found.error_code, found.error_message)
+    return {
+        (topic.topic_name, p.partition_index): GroupPosition(p.start_offset, lag=p.lag if p.lag >= 0 else None)
+        for topic in found.topics
+        for p in topic.partitions
+        if not p.error_code and p.start_offset >= 0
+    }
+
+
+def _consumer_group(connection: BrokerConnection, group: str) -> GroupInfo | None:
+    (found,) = connection.send_for(ConsumerGroupDescribeRequest([group]), ConsumerGroupDescribeResponse).groups
+    if found.error_code in _OF_ANOTHER_TYPE:
+        return None
+    check(found.error_code, found.error_message)
+    members = [
+        GroupMember(m.member_id, m.instance_id, m.client_id, m.client_host, _assigned(m.assignment))
+        for m in found.members
+    ]
+    return GroupInfo(group, CONSUMER, found.group_state, CONSUMER, found.assignor_name, members)
+
+
+def _share_group(connection: BrokerConnection, group: str) -> GroupInfo | None:
+    (found,) = connection.send_for(ShareGroupDescribeRequest([group]), ShareGroupDescribeResponse).groups
+    if found.error_code in _OF_ANOTHER_TYPE:
+        return None
+    check(found.error_code, found.error_message)
+    members = [
+        GroupMember(m.member_id, None, m.client_id, m.client_host, _assigned(m.assignment)) for m in found.members
+    ]
+    return GroupInfo(group, SHARE, found.group_state, SHARE, found.assignor_name, members)
+
+
+def _assigned(assignment: consumer_group_describe.Assignment | share_group_describe.Assignment) -> Assigned:
+    return {one.topic_name: sorted(one.partitions) for one in assignment.topic_partitions if one.partitions}
