@@ -1,7 +1,8 @@
 """Groups of types that only other brokers have, from the bytes of their answers.
 
 `groups_of_kafka.json` is what Kafka 4.3.1 answered: group -> API and version -> body. `billing` had two consumers of
-librdkafka with group.protocol=consumer, `workers` one kafka-console-share-consumer.
+librdkafka with group.protocol=consumer, `workers` one kafka-console-share-consumer, `word-count-words` two threads of
+Kafka Streams with group.protocol=streams.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pytest
 
 from headrace.client import Cluster, Groups
 from headrace.client.connection import BrokerConnection
-from headrace.client.group_types import CONSUMER, SHARE, GroupMember, GroupPosition
+from headrace.client.group_types import CONSUMER, SHARE, STREAMS, GroupMember, GroupPosition
 from headrace.wire import codec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.schema import Payload
@@ -61,6 +62,13 @@ def test_a_share_group_shows_its_members_and_the_lag_that_its_broker_counts(grou
         ("console-share-consumer", {"orders": [0, 1, 2]})
     ]
     assert groups.positions("workers", "Share") == {("orders", n): GroupPosition(160, lag=0) for n in range(3)}
+
+
+def test_a_streams_group_shows_what_its_tasks_read(groups: Groups) -> None:
+    info = groups.describe_group("word-count-words")
+    assert (info.type, info.state) == (STREAMS, "Stable")
+    own = "word-count-words-KSTREAM-AGGREGATE-STATE-STORE-0000000003-repartition"
+    assert [one.assigned for one in info.members] == [{own: [0, 2], "words": [1]}, {own: [1], "words": [0, 2]}]
 
 
 def test_a_group_of_no_type_is_missing(groups: Groups) -> None:

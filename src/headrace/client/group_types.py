@@ -1,4 +1,4 @@
-"""Groups that are not classic, as other brokers have them: consumer (KIP-848) and share groups (KIP-932).
+"""Groups that are not classic, as other brokers have them: consumer (KIP-848), share (KIP-932) and streams (KIP-1071).
 
 Each type has an API of its own that describes it; for a group of another type the answer is GROUP_ID_NOT_FOUND.
 """
@@ -20,11 +20,17 @@ from headrace.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
 )
 from headrace.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from headrace.wire.messages.streams_group_describe import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    TaskIds,
+)
 from headrace.wire.topic_partition import TopicPartition
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
+STREAMS: Final = "streams"
 _OF_ANOTHER_TYPE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 Assigned = dict[str, list[int]]
@@ -64,7 +70,7 @@ class GroupPosition(msgspec.Struct, frozen=True):
 
 def describe_newer(connection: BrokerConnection, group: str) -> GroupInfo | None:
     """A group that is not classic; None if there is none of that name."""
-    for describe in (_consumer_group, _share_group):
+    for describe in (_consumer_group, _share_group, _streams_group):
         try:
             found = describe(connection, group)
         except UnsupportedApi:
@@ -108,6 +114,32 @@ def _share_group(connection: BrokerConnection, group: str) -> GroupInfo | None:
         GroupMember(m.member_id, None, m.client_id, m.client_host, _assigned(m.assignment)) for m in found.members
     ]
     return GroupInfo(group, SHARE, found.group_state, SHARE, found.assignor_name, members)
+
+
+def _streams_group(connection: BrokerConnection, group: str) -> GroupInfo | None:
+    (found,) = connection.send_for(StreamsGroupDescribeRequest([group]), StreamsGroupDescribeResponse).groups
+    if found.error_code in _OF_ANOTHER_TYPE:
+        return None
+    check(found.error_code, found.error_message)
+    subtopologies = (found.topology.subtopologies if found.topology else None) or []
+    sources = {
+        one.subtopology_id: [*one.source_topics, *(topic.name for topic in one.repartition_source_topics)]
+        for one in subtopologies
+    }
+    members = [
+        GroupMember(m.member_id, m.instance_id, m.client_id, m.client_host, _tasks(m.assignment.active_tasks, sources))
+        for m in found.members
+    ]
+    return GroupInfo(group, STREAMS, found.group_state, STREAMS, found.assignor_name or "", members)
+
+
+def _tasks(tasks: list[TaskIds], sources: dict[str, list[str]]) -> Assigned:
+    """A task reads the partition of its number of every topic that its subtopology reads."""
+    assigned: dict[str, set[int]] = {}
+    for task in tasks:
+        for topic in sources.get(task.subtopology_id, ()):
+            assigned.setdefault(topic, set()).update(task.partitions)
+    return {topic: sorted(partitions) for topic, partitions in sorted(assigned.items())}
 
 
 def _assigned(assignment: consumer_group_describe.Assignment | share_group_describe.Assignment) -> Assigned:

@@ -95,7 +95,7 @@ export function plot(points, form, label) {
   const top = Math.max(1, ...points.map((point) => point[1]));
   const x = (t) => left + ((t - first) / (last - first || 1)) * (width - left - 8);
   const y = (v) => height - bottom - (v / top) * (height - bottom - 10);
-  for (const part of [0, 0.5, 1]) {
+  for (const part of top > 1 ? [0, 0.5, 1] : [0, 1]) {
     svg.append(s("line", { x1: left, x2: width - 8, y1: y(top * part), y2: y(top * part) }));
     svg.append(s("text", { x: left - 6, y: y(top * part) + 4, "text-anchor": "end" }, form(Math.round(top * part))));
   }

@@ -43,7 +43,7 @@ export default async function groupPage(area, [group], _, session) {
   fill(area, head, lag, positions, members, reset);
   async function load() {
     const found = await get("/groups/detail", { group });
-    fill(head, h("h1", {}, group), stateBadge(found.state), h("span", { class: "soft" }, found.type === "classic" ? found.protocol : `${found.type}, ${found.protocol}`), h("span", { class: "soft" }, `lag ${number(found.lag)}`),
+    fill(head, h("h1", {}, group), stateBadge(found.state), h("span", { class: "soft" }, [found.type === "classic" ? "" : found.type, found.protocol].filter(Boolean).join(", ")), h("span", { class: "soft" }, `lag ${number(found.lag)}`),
       session.read_only ? null : h("div", { class: "push" }, h("button", { class: "danger", type: "button", onclick: () => confirmByName("Delete this group", "Its committed offsets are deleted, too.", group, async (typed) => { await remove("/groups/detail", { group, confirm: typed }); notice(`Group ${group} was deleted.`); location.hash = "#/groups"; }) }, "Delete")));
     fill(lag, h("h2", {}, "Lag over time"), found.history.length ? lagPlots(found.history) : h("p", { class: "soft" }, "Nothing was committed yet."));
     const clients = Object.fromEntries(found.members.map((member) => [member.member_id, member.client_id || member.member_id]));
