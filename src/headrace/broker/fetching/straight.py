@@ -77,6 +77,7 @@ class _StraightFetch:
             pieces = self._answer(found)
         except Exception:
             self._call.connection.failed(self._call.slot)
+        self._is_over_now()
         answer(self._call.slot, pieces)
 
     def _pass(self) -> list[FetchedPart] | None:
@@ -84,13 +85,11 @@ class _StraightFetch:
         fetch, call = self._fetch, self._call
         found = fetch.pass_in_memory() if len(fetch.wanted) <= _PARTS_MAX else None
         if found is None:
-            self._is_over = True
-            call.slot.on_cancel = None
+            self._is_over_now()
             work = self._dispatch.answer_with(call, partial(other_road.go_on, fetch), self._held_ns)
             call.connection.go_on_in_task(call.slot, work)
             return None
         if fetch.is_enough(found) or fetch.deadline <= call.connection.now_s():
-            self._is_over = True
             return found
         seen = SeenEnds()
         for one in found:
@@ -107,10 +106,16 @@ class _StraightFetch:
     def _cancelled(self) -> None:
         """Nobody is there any more to get records."""
         if not self._is_over:
-            self._is_over = True
-            if self._poll is not None:
-                self._poll.end()
+            self._is_over_now()
             self._call.connection.answered(self._call.slot, None)
+
+    def _is_over_now(self) -> None:
+        """From here on nothing wakes or cancels it, and nothing of it waits for the garbage collector."""
+        self._is_over = True
+        self._call.slot.on_cancel = None
+        if self._poll is not None:
+            self._poll.end()
+            self._poll = None
 
     def _answer(self, found: list[FetchedPart]) -> Pieces | None:
         response = self._fetch.response(found)

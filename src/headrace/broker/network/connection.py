@@ -51,7 +51,6 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self._frame: Frame | None = None
         self._frame_bytes = 0
         self._filled = 0
-        self._unsent_bytes = 0
         self._arrived_bytes = 0
         self._was_held_up = False
         self._muted_until = 0.0

@@ -58,6 +58,7 @@ class Requests:
         self._answered: list[RequestSlot] = []
         """Those without a task that were answered in this turn."""
         self._pauses: set[str] = set()
+        self._unsent_bytes = 0
 
     def _advance(self) -> None:
         """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
@@ -79,13 +80,22 @@ class Requests:
         slot = RequestSlot(header, frame)
         self._slots.append(slot)
         server = self._server
-        if server.held is None and server.dispatch.go_straight(slot, self._connection):
+        if server.held is None and self._goes_straight(slot):
             return
         if header.api_key == PRODUCE:
             self.unsubmitted += 1
             slot.is_unsubmitted = True
         answer = server.dispatch.answer(slot, self._connection)
         self.go_on_in_task(slot, answer if server.held is None else _after(server.held, answer))
+
+    def _goes_straight(self, slot: RequestSlot) -> bool:
+        try:
+            return self._server.dispatch.go_straight(slot, self._connection)
+        except Exception:  # as with a task: the transport would take it for a fault of its own
+            slot.on_cancel = None
+            self.failed(slot)
+            self.answered(slot, None)
+            return True
 
     @property
     def _connection(self) -> Connection:
@@ -140,9 +150,11 @@ class Requests:
         """The answer to a request without a task.
 
         Answers of one turn leave together at its end. Only then is nobody left who looks at the request's records, so
-        that its buffer can be used again.
+        that its buffer can be used again. Until then they count as unsent: others of this turn have to leave room.
         """
         slot.pieces = pieces
+        if pieces and self._transport is not None:
+            self._count_unsent(self._unsent_bytes + sum(map(len, pieces)))
         if not self._answered:
             self._server.end_of_turn.add(self._go_on)
         self._answered.append(slot)
@@ -174,6 +186,8 @@ class Requests:
         self.close("a request failed")
 
     def _end(self, slot: RequestSlot) -> None:
+        if slot.done:
+            return  # it failed half-way, and what was begun of it came to an end too
         slot.done = True
         slot.request = None
         if slot.is_unsubmitted:

@@ -262,7 +262,15 @@ class Appender(ABC, Generic[F]):
         flight = self._flight
         if flight is None or sending != self._sendings:
             return
-        if error is None and self._took(flight, reply):
+        try:
+            is_taken = error is None and self._took(flight, reply)
+        except Exception:
+            log.exception("an append's reply was not taken in", extra={"partition": repr(self._partition)})
+            self._flight = flight
+            self._fail_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "what became of the batch is not known"))
+            self._partition.doubt()
+            return
+        if is_taken:
             self._pump()
             return
         if isinstance(error, RedisError) and not error.is_refused_id:
