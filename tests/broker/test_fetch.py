@@ -212,6 +212,16 @@ def test_a_minimum_of_bytes_is_waited_for(serving: BrokerProcess, connection: Br
     assert len(records_of(answer.responses[0].partitions[0])) == 3
 
 
+@pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes"])
+@pytest.mark.parametrize("batches", [2.0, 2.5])
+def test_more_than_the_answer_may_hold_is_not_waited_for(
+    connection: BrokerConnection, topic: str, limit: str, batches: float
+) -> None:
+    most_bytes = int(fill(connection, topic, 4) * batches)
+    limits = {limit: most_bytes, "min_bytes": most_bytes}
+    assert len(records_of(fetch(connection, topic, {0: 0}, max_wait_ms=LONG_MS, **limits)[0])) == 2
+
+
 def test_many_waiting_fetches_are_all_woken(serving: BrokerProcess, topic: str) -> None:
     waiting = [connect(serving) for _ in range(50)]
     fill(waiting[0], topic, 1)

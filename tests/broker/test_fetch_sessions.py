@@ -11,10 +11,11 @@ from headrace.client.connection import BrokerConnection
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from tests.broker.peers import batch_of, connect, create_topic, produce, values_of
-from tests.broker_process import BrokerProcess
+from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker
 
 NEW, CLOSE = 0, -1
+LONG_MS = 30_000
 
 
 class SessionClient:
@@ -83,6 +84,23 @@ def test_a_partition_can_be_forgotten_and_added_again(session: SessionClient) ->
     assert [data.partition_index for topic in answer.responses for data in topic.partitions] == [0]
     assert session.fetch({0: 1}) == {}
     assert session.fetch({1: 0}) == {1: [b"b"]}
+
+
+def test_a_partition_may_be_forgotten_while_a_fetch_of_another_connection_waits_for_it(
+    session: SessionClient, broker: BrokerProcess
+) -> None:
+    wanted = FetchRequest(
+        max_wait_ms=LONG_MS, min_bytes=1, max_bytes=1 << 20, session_id=session.id, session_epoch=session.epoch
+    )
+    session.connection.ask(wanted, 12)
+    with connect(broker) as other:
+        again = SessionClient(other, session.topic)
+        again.id, again.epoch = session.id, session.epoch + 1
+        wait_until(lambda: again.send({}, forget=(1,)).error_code == 0, "the first is not there yet")
+        produce(other, session.topic, {1: batch_of(b"a")})
+    answer = session.connection.receive()
+    assert isinstance(answer, FetchResponse)
+    assert values_of(answer.responses[0].partitions[0]) == [b"a"]
 
 
 def test_an_error_is_shown_again_and_again(session: SessionClient) -> None:

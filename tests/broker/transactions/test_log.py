@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from headrace.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -110,11 +112,14 @@ async def test_the_same_end_again_is_answered_as_before(start_node: StartNode) -
     assert await mover.end(commit=False, producer=before) == 48
 
 
-async def test_a_long_poll_for_committed_records_wakes_with_the_commit(start_node: StartNode) -> None:
+@pytest.mark.parametrize("min_bytes", [1, 1_000])
+async def test_a_long_poll_for_committed_records_wakes_with_the_commit(start_node: StartNode, min_bytes: int) -> None:
     nodes, mover = await begun(start_node)
-    assert await mover.send(0, b"x") == 0
+    assert await mover.send(0, bytes(1_000)) == 0
     asked = FetchTopic(topic=TOPIC, partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
-    request = FetchRequest(max_wait_ms=20_000, min_bytes=1, max_bytes=1 << 20, isolation_level=1, topics=[asked])
+    request = FetchRequest(
+        max_wait_ms=20_000, min_bytes=min_bytes, max_bytes=1 << 20, isolation_level=1, topics=[asked]
+    )
     waiting = asyncio.create_task((await nodes.leader(0)).ask(request, 12))
     assert await mover.send(0, b"y") == 0
     assert not waiting.done()

@@ -15,6 +15,7 @@ from headrace.store.partition import origin
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
 from headrace.store.partition.readable import Ends
+from headrace.wire.batch import end_offset
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
@@ -51,9 +52,9 @@ class Fetch:
         self._session = session
         self._incremental = session is not None and request.session_epoch > 0
         self.by_id = call.version >= IDS_SINCE
-        self._min_bytes = request.min_bytes
         self.wanted = list(session.wanted.values() if session else wanted_by(request))
         self.max_bytes = min(max(request.max_bytes, 0), call.broker.options.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self.max_bytes)  # no answer has more, so none has to wait for it
         self.committed = request.isolation_level == READ_COMMITTED
         self.deadline = now_s + max(request.max_wait_ms, 0) / 1000
         self.partitions: dict[int, Partition] = {}
@@ -124,7 +125,17 @@ class Fetch:
         return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
 
     def missing_bytes(self, found: list[FetchedPart]) -> int:
-        return self._min_bytes - sum(one.taken.size_bytes for one in found)
+        return self._min_bytes - sum(self._counted_bytes(one) for one in found)
+
+    def _counted_bytes(self, one: FetchedPart) -> int:
+        """A partition that has more than it may give counts as Kafka's, which fills its share with a part of a batch.
+
+        A consumer that is behind and whose minimum is its maximum would wait at every batch that does not fit.
+        """
+        size_bytes, chunks = one.taken.size_bytes, one.taken.chunks
+        if 0 < size_bytes < self._min_bytes and end_offset(chunks[-1]) < self.stop(one.ends):
+            return max(size_bytes, min(one.wanted.max_bytes, self.max_bytes))
+        return size_bytes
 
     def response(self, found: list[FetchedPart]) -> FetchResponse:
         """In a session, a partition without news is left out."""

@@ -71,8 +71,13 @@ class Session:
                 self.wanted.pop((topic.topic, topic.topic_id, partition), None)
 
     def served(self, wanted: Wanted) -> None:
-        """A partition that got records goes to the end, so that the others get their turn."""
-        self.wanted.move_to_end((wanted.topic, wanted.topic_id, wanted.partition))
+        """A partition that got records goes to the end, so that the others get their turn.
+
+        A later request may have dropped it meanwhile, on another connection.
+        """
+        key = (wanted.topic, wanted.topic_id, wanted.partition)
+        if key in self.wanted:
+            self.wanted.move_to_end(key)
 
 
 class FetchSessions:

@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 class SeenEnds:
     """What the partitions had when a pass looked at them."""
 
-    __slots__ = ("readable_bytes", "stable_ends")
+    __slots__ = ("are_held_back", "readable_bytes", "stable_ends")
 
     def __init__(self) -> None:
         self.readable_bytes: dict[Partition, int] = {}
         """How much had been appended to each."""
         self.stable_ends: dict[Partition, int] = {}
         """How far each was stable."""
+        self.are_held_back: set[Partition] = set()
+        """Those with records of open transactions: their bytes are counted already, and may become readable."""
 
     def note(self, partition: Partition, ends: Ends) -> None:
         if partition not in self.readable_bytes:
             self.readable_bytes[partition] = ends.readable_bytes
             self.stable_ends[partition] = ends.stable_end
+            if ends.stable_end < ends.high_watermark:
+                self.are_held_back.add(partition)
 
 
 class LongPoll:
@@ -82,8 +86,11 @@ class LongPoll:
     def _look(self, partition: Partition) -> None:
         """Told that a partition's end moved, or that there is trouble with it."""
         seen, (_, stable_end, size_bytes) = self._seen, partition.ends
-        if self._fetch.committed and stable_end == seen.stable_ends[partition]:
-            size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet
+        if self._fetch.committed:
+            if stable_end == seen.stable_ends[partition]:
+                size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet
+            elif partition in seen.are_held_back:
+                self._missing_bytes = 0  # how much it is, the next pass finds out
         seen.stable_ends[partition] = stable_end
         self._missing_bytes -= size_bytes - seen.readable_bytes[partition]
         seen.readable_bytes[partition] = size_bytes
