@@ -155,6 +155,11 @@ class RedisLink:
             raise StoreAway(self._why_away)
         self._wire.send_then(chunks, then)
 
+    def post(self, *arguments: Argument) -> None:
+        """Sends a command whose loss costs nothing but work."""
+        if self.is_up and self._wire is not None:
+            self._wire.post(hiredis.pack_command(cast("Any", arguments)))
+
     async def call(self, *arguments: Argument) -> Any:
         """Sends a command and waits for its reply."""
         return await self.send(*arguments)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headrace.store.redis.errors import RedisError, StoreAway, StoreError
+from headrace.store.redis.errors import RedisError, StoreAway
 from headrace.store.redis.link import Argument, RedisLink
 from headrace.store.redis.wire import Then
 from headrace.wire.schema import Buffer
@@ -94,10 +94,7 @@ class Route:
 
     def post(self, *arguments: Argument) -> None:
         """Sends a command whose loss costs nothing but work."""
-        try:
-            self._link.send(*arguments).add_done_callback(lambda reply: reply.exception())
-        except StoreError:
-            return
+        self._link.post(*arguments)
 
     # -- following the slot -------------------------------------------------------------------------------------
 

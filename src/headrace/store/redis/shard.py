@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
-from headrace.store.redis.errors import StoreError, StoreRefused
+from headrace.store.redis.errors import StoreRefused
 from headrace.store.redis.link import Argument, RedisLink
 from headrace.store.redis.memory import NO_EVICTION, Memory
 from headrace.store.redis.replicas import Replicas
@@ -95,7 +95,4 @@ class Shard:
 
     def post(self, *arguments: Argument) -> None:
         """Sends a command whose loss costs nothing but work."""
-        try:
-            self.link.send(*arguments).add_done_callback(lambda reply: reply.exception())
-        except StoreError:
-            return
+        self.link.post(*arguments)

@@ -38,6 +38,8 @@ class RedisWire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=hiredis.ReplyError)
         self._waiting: deque[tuple[asyncio.Future[Any] | None, Then | None, float]] = deque()
+        self._posted: list[Buffer] = []
+        """Commands that leave with the next one, or at the end of the turn."""
         self._last_heard = 0.0
         self._seems_silent = False
 
@@ -61,10 +63,27 @@ class RedisWire(asyncio.Protocol):
         """Sends a command and calls `then` with its reply."""
         self._send(chunks, None, then)
 
+    def post(self, command: Buffer) -> None:
+        """Sends a command of which nobody wants to know what became, in one write with what is sent next."""
+        if not self._posted:
+            self.loop.call_soon(self._send_posted)
+        self._posted.append(command)
+
+    def _send_posted(self) -> None:
+        if self._posted and self.is_open:
+            *others, last = self._posted
+            self._posted = others
+            self._send([last], None, _ignore)
+
     def _send(self, chunks: list[Buffer], future: asyncio.Future[Any] | None, then: Then | None) -> None:
         if self._transport is None or self._is_aborted or self.closed.done():
             raise StoreAway(self.why_closed)
-        self._waiting.append((future, then, time.monotonic()))
+        now = time.monotonic()
+        if self._posted:
+            posted, self._posted = self._posted, []
+            self._waiting.extend((None, _ignore, now) for _ in posted)
+            chunks = [*posted, *chunks]
+        self._waiting.append((future, then, now))
         if len(chunks) == 1:
             self._transport.write(chunks[0])
         else:
@@ -161,3 +180,7 @@ def _tell(then: Then, reply: Any, error: Exception | None) -> None:
         then(reply, error)
     except Exception:
         log.exception("a reply of redis was not taken in")
+
+
+def _ignore(reply: Any, error: Exception | None) -> None:
+    """The reply to a command that was posted."""
