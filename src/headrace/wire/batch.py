@@ -202,9 +202,11 @@ def unpacked_limit(batch_bytes: int, max_message_bytes: int) -> int:
 
 
 def _check_attributes(header: BatchHeader, zstd: bool) -> None:
+    if not header.attributes:
+        return  # nearly every batch
     if header.compression == "zstd" and not zstd:
         raise UnsupportedCompression("Produce requests below version 7 may not use zstd.")
-    # One test for all: nearly every batch has none of these.
+    # One test for all: a compressed one rarely has any of these.
     if not header.attributes & (CONTROL | TRANSACTIONAL | DELETE_HORIZON | LOG_APPEND_TIME):
         return
     if header.is_control:
@@ -225,10 +227,10 @@ def _check_count(header: BatchHeader, max_message_bytes: int) -> None:
         raise InvalidBatch(
             f"A batch of {count} records has last offset delta {count - 1}, not {header.last_offset_delta}."
         )
-    payload_bytes = header.length - HEADER_BYTES
-    if not header.attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > payload_bytes:
+    needed, payload_bytes = count * MIN_RECORD_BYTES, header.length - HEADER_BYTES
+    if needed > payload_bytes and not header.attributes & COMPRESSION_MASK:
         raise InvalidBatch(f"{count} records do not fit in {payload_bytes} bytes.")
-    if count * MIN_RECORD_BYTES > (limit := unpacked_limit(header.length, max_message_bytes)):
+    if needed > max_message_bytes and needed > (limit := unpacked_limit(header.length, max_message_bytes)):
         raise BatchTooLarge(f"{count} records need more than the {limit} bytes that the batch may decompress to.")
 
 

@@ -43,8 +43,11 @@ class LogWriter(Appender[_Flight]):
 
     def _flight_of(self, taken: list[Pending]) -> _Flight:
         """One entry, its batches stamped with their offsets."""
-        untimed = any(pending.header.max_timestamp < 0 for pending in taken)
-        append_time = self._partition.now_ms() if untimed else NO_TIMESTAMP
+        append_time = NO_TIMESTAMP
+        for pending in taken:
+            if pending.header.max_timestamp < 0:
+                append_time = self._partition.now_ms()
+                break
         return self._stamped(self._partition.end, taken, self._next_token().encode(), append_time)
 
     def _stamped(self, base: int, pendings: list[Pending], token: bytes, append_time: int) -> _Flight:

@@ -211,7 +211,7 @@ class Appender(ABC, Generic[F]):
 
     def _unverified(self, first: Pending, coming: dict[int, Coming]) -> bool:
         """Whether the state of its transaction has to be asked for before the batch goes into the log."""
-        return not first.is_answered and self._is_to_verify(first, coming)
+        return first.verification is not None and not first.is_answered and self._is_to_verify(first, coming)
 
     def _is_to_verify(self, first: Pending, coming: dict[int, Coming]) -> bool:
         if first.verification is None or first.verification.holds(self._partition, first.header):

@@ -33,7 +33,7 @@ class BatchOutcome(Protocol):
 class Pending:
     """A batch on its way into the log."""
 
-    __slots__ = ("_told", "batch", "deadline", "header", "outcome", "packed", "sent", "verification")
+    __slots__ = ("_told", "batch", "deadline", "header", "outcome", "packed", "sent", "size_bytes", "verification")
 
     def __init__(
         self,
@@ -50,13 +50,10 @@ class Pending:
         self.deadline = deadline
         self.packed = packed
         """Its records as the format stores them, where that is another form."""
+        self.size_bytes = max(len(batch), len(packed))
         self.verification = verification
         self.sent = False
         self._told: asyncio.Future[None] | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return max(len(self.batch), len(self.packed))
 
     @property
     def marker(self) -> EndMarker:
