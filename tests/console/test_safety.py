@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -38,7 +40,7 @@ def test_another_site_changes_nothing(console: httpx.Client, topic: str, headers
 
 
 def test_the_browser_is_told_to_load_from_here_alone(console: httpx.Client) -> None:
-    for path in ("/", "/static/app.js", f"{API}/session", f"{API}/nothing"):
+    for path in ("/", "/static/1/app.js", f"{API}/session", f"{API}/nothing"):
         headers = console.get(path).headers
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in headers["content-security-policy"]
@@ -48,8 +50,24 @@ def test_the_browser_is_told_to_load_from_here_alone(console: httpx.Client) -> N
 
 
 def test_files_outside_of_the_static_folder_are_not_served(console: httpx.Client) -> None:
-    for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py", "/app.py", "/static/"):
+    for path in ("/static/../app.py", "/static/1/../app.py", "/static/%2e%2e/app.py", "/static/1/%2e%2e/app.py"):
         assert console.get(path).status_code == 404
+    for path in ("/static/1/..%2fapp.py", "/app.py", "/static/", "/static/1/", "/static/1//etc/passwd"):
+        assert console.get(path).status_code == 404
+
+
+def test_a_browser_keeps_files_for_good_and_gets_others_after_an_upgrade(console: httpx.Client) -> None:
+    page = console.get("/")
+    assert page.headers["cache-control"] == "no-cache"
+    addresses = re.findall(r'"(/static/[^"]+)"', page.text)
+    assert len(addresses) == len(set(addresses)) + 1  # the icon is there twice
+    for address in addresses:
+        answer = console.get(address)
+        assert (answer.status_code, answer.headers["cache-control"].split(", ")[-1]) == (200, "immutable")
+    (script,) = [one for one in addresses if one.endswith("/app.js")]
+    older = console.get("/static/an-older-one/app.js")
+    assert (older.content, older.headers["cache-control"]) == (console.get(script).content, "no-cache")
+    assert older.headers["content-type"].startswith("text/javascript")
 
 
 def test_bodies_have_a_limit(console: httpx.Client, topic: str) -> None:

@@ -13,16 +13,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from headrace import __version__
 from headrace.console.api.messages import download_message
@@ -30,6 +28,7 @@ from headrace.console.api.session import SessionShown
 from headrace.console.api.table import ENDPOINTS
 from headrace.console.endpoints import ApiEndpoint, ApiQuestion
 from headrace.console.errors import ApiError, as_api_error
+from headrace.console.files import PageFiles
 from headrace.console.guard import Guard
 from headrace.console.live import event_stream
 from headrace.console.openapi import ROOT, document
@@ -42,7 +41,6 @@ from headrace.metrics.formats import negotiated
 log = logging.getLogger(__name__)
 audit_log = logging.getLogger("headrace.audit")
 
-STATIC = Path(__file__).parent / "static"
 BODY_MAX_BYTES = 4 << 20
 COOKIE = "headrace_console"
 _THREADS = 24
@@ -62,8 +60,9 @@ class Application:
         self.threads = ThreadPoolExecutor(_THREADS, "call")
 
     def starlette(self) -> Starlette:
-        routes: list[Route | Mount] = [
-            Route("/", self._page),
+        files = PageFiles()
+        routes = [
+            Route("/", files.page),
             Route("/metrics", self._metrics),
             Route("/health/live", self._health),
             Route("/health/ready", self._health),
@@ -72,7 +71,7 @@ class Application:
             Route(f"{ROOT}/events", self._guarded(self._events)),
             Route(f"{ROOT}/topics/{{topic}}/download", self._guarded(self._download)),
             *(self._route(endpoint) for endpoint in ENDPOINTS),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/static/{address:path}", files.file),
         ]
         return Starlette(routes=routes, middleware=[Middleware(Guard, settings=self.settings)], lifespan=self._life)
 
@@ -87,9 +86,6 @@ class Application:
             self.threads.shutdown(wait=False, cancel_futures=True)
 
     # Pages, metrics and health
-
-    async def _page(self, _: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def _openapi(self, _: Request) -> Response:
         return Response(document(), media_type="application/json")

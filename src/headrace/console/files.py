@@ -1,0 +1,46 @@
+"""The console's own files, served from memory: the first page needs eight of them at once.
+
+Their addresses carry a version made of their contents, so a browser keeps them for good, and a new release is a new
+address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+_ROOT: Final = Path(__file__).parent / "static"
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+_FOR_GOOD: Final = "public, max-age=31536000, immutable"
+_ASK_AGAIN: Final = "no-cache"
+
+
+class PageFiles:
+    """Path -> content, as it was when the console started."""
+
+    def __init__(self) -> None:
+        found = {str(path.relative_to(_ROOT)): path.read_bytes() for path in _ROOT.rglob("*.*")}
+        page = found.pop("index.html")
+        self._files = found
+        digest = hashlib.sha256(page)
+        for name in sorted(found):
+            digest.update(name.encode() + found[name])
+        self.version = digest.hexdigest()[:12]
+        self._page = page.replace(b'"/static/', f'"/static/{self.version}/'.encode())
+
+    async def page(self, _: Request) -> Response:
+        """The one page, whose addresses change with each release."""
+        return Response(self._page, headers={"Cache-Control": _ASK_AGAIN}, media_type=_TYPES[".html"])
+
+    async def file(self, request: Request) -> Response:
+        """A file under its version; a tab that was opened before an upgrade asks for another one, and gets this one."""
+        version, _, name = request.path_params["address"].partition("/")
+        if (content := self._files.get(name)) is None:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        kept = _FOR_GOOD if version == self.version else _ASK_AGAIN
+        return Response(content, headers={"Cache-Control": kept}, media_type=_TYPES[Path(name).suffix])
