@@ -293,9 +293,20 @@ class RedisLink:
 
     async def _watch(self, wire: RedisWire) -> None:
         """Returns when the connection is closed; closes it when a reply is overdue."""
-        while not wire.closed.done():
-            await asyncio.wait([wire.closed], timeout=max(self.timeout_s / 4, 0.05))
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal timer
             wire.check_overdue(self.timeout_s)
+            timer = loop.call_later(max(self.timeout_s / 4, 0.05), look)
+
+        look()
+        try:
+            await asyncio.shield(wire.closed)
+        finally:
+            if timer is not None:
+                timer.cancel()
 
 
 def _reason(error: OSError, *, is_tls: bool) -> str:
