@@ -155,3 +155,16 @@ async def test_answers_of_one_turn_leave_room_for_each_other(strict: Broker, roo
     await until(lambda: all(wire.written for wire in wires))
     assert sum(wire.written_bytes for wire in wires) < 100_000 + 10 * 2 * len(batch)
     assert server.answer_room.used_bytes == 0
+
+
+@pytest.mark.parametrize("wanted", [{0: 1}, {0: 0}], ids=["waits", "answered"])
+async def test_a_broker_that_stops_does_not_wait_for_long_polls_that_are_in_line(
+    strict: Broker, root: Client, wanted: dict[int, int]
+) -> None:
+    server = Server(strict)
+    wire = Wire(server, root)
+    wire.send(*[fetch_request("orders", wanted, max_wait_ms=LONG_MS, min_bytes=1)] * 3)
+    async with asyncio.timeout(strict.options.shutdown_grace_ms / 2_000):
+        await server.stop()
+    assert (server.failures, server.budget.whole_bytes) == (0, 0)
+    assert wire.connection.is_idle

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Container
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.network.flow import AnswerRoom
 from headrace.broker.network.frame_buffers import Frame
-from headrace.broker.network.requests import Requests
+from headrace.broker.network.requests import WAITING_APIS, Requests
 from headrace.broker.produce.refused_batches import RefusedBatches
-from headrace.wire.apis import FETCH, JOIN_GROUP, SYNC_GROUP
+from headrace.wire.apis import FETCH
 from headrace.wire.codec import DecodeError
 from headrace.wire.frame import read_request_header
 
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 _LENGTH = struct.Struct(">i")
 _FIRST_ALLOCATION_BYTES = 64 << 10
 _TLS_HANDSHAKE = 0x16
-_WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
-"""Their answers may wait for minutes for what somebody else does."""
 
 
 class Connection(Requests, asyncio.BufferedProtocol):
@@ -275,8 +274,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
         """Takes no more requests and closes once all are answered; those that only wait for others are dropped."""
         self.pause("stopping")
         for slot in self._slots:
-            if slot.header.api_key in _WAITING_APIS:
+            if slot.header.api_key in WAITING_APIS:
                 slot.cancel()
+        self._drop_backlog(WAITING_APIS)
         if self.is_idle:
             self.close("")
 
@@ -291,11 +291,16 @@ class Connection(Requests, asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _drop_backlog(self) -> None:
-        for _, frame in self._backlog:
+    def _drop_backlog(self, apis: Container[int] | None = None) -> None:
+        """Forgets requests that were not begun: all of them, or those of some APIs."""
+        backlog = list(self._backlog)
+        self._backlog.clear()
+        for header, frame in backlog:
+            if apis is not None and header.api_key not in apis:
+                self._backlog.append((header, frame))
+                continue
             self._server.budget.request_done(len(frame))
             self._server.frame_buffers.give(frame)
-        self._backlog.clear()
 
     def close_idle(self) -> None:
         """Closes a connection that was silent for long; what its client does not read is dropped."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.broker.dispatch import CloseConnection
 from headrace.broker.logins.workers import TooManyLogins
 from headrace.broker.network.slot import RequestSlot
-from headrace.wire.apis import FETCH, PRODUCE
+from headrace.wire.apis import FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WAITING_APIS = frozenset({FETCH, JOIN_GROUP, SYNC_GROUP})
+"""Their answers may wait for minutes for what somebody else does."""
 _HOLD_REQUESTS = frozenset({"writing", "quota"})
 """Pauses in which what was received already is not begun either."""
 _SLICE_BYTES = 128 << 10
@@ -116,7 +118,7 @@ class Requests:
     async def _answer(self, slot: RequestSlot, work: Coroutine[Any, Any, Pieces | None]) -> None:
         slot.started = True
         try:
-            if slot.header.api_key == FETCH and self._connection.is_closing:
+            if self._is_in_vain(slot.header.api_key):
                 work.close()
                 return
             slot.pieces = await work
@@ -130,6 +132,12 @@ class Requests:
             self._end(slot)
             self._flush()
             self._advance()
+
+    def _is_in_vain(self, api_key: int) -> bool:
+        """Nobody is there to get the records, or the broker will not wait for them."""
+        if self._server.is_stopping:
+            return api_key in WAITING_APIS
+        return api_key == FETCH and self._connection.is_closing
 
     # -- the straight road --------------------------------------------------------------------------------------
 
