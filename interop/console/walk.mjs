@@ -13,7 +13,7 @@ const PAGES = [
   ["messages", `#/topics/${topic}/messages`, "at the end"],
   ["partitions", `#/topics/${topic}/partitions`, "Location"],
   ["tiered", "#/topics/measurements/partitions", "in the lake"],
-  ["configs", `#/topics/${topic}/configs`, "all configs"],
+  ["configs", `#/topics/${topic}/configs`, "default values"],
   ["produce", `#/topics/${topic}/produce`, "tombstone"],
   ["groups", "#/groups", group],
   ["group", `#/groups/${group}`, "Lag over time"],

@@ -21,17 +21,17 @@ class Exemplar(NamedTuple):
 class Histogram:
     """Counts of what was observed, by upper bound."""
 
-    __slots__ = ("_bounds", "_counts", "exemplars", "total")
+    __slots__ = ("_bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
         self.exemplars: dict[str, Exemplar] = {}
         """The latest by upper bound, as the text form has it."""
 
     def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
+        self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
     def exemplify(self, exemplar: Exemplar) -> None:
@@ -40,12 +40,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        return sum(self._counts)
+        return sum(self.counts)
 
     def cumulated(self) -> Iterator[tuple[str, int]]:
         """Upper bound and how many were not above it, as the text form has them; the last bound is infinite."""
         sum_so_far = 0
-        for bound, count in zip(self._names(), self._counts, strict=True):
+        for bound, count in zip(self._names(), self.counts, strict=True):
             sum_so_far += count
             yield bound, sum_so_far
 

@@ -5,13 +5,13 @@ Counted for every request, so it costs a few additions: where a response has err
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
 from operator import attrgetter
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
-from headrace.metrics.histogram import Exemplar, Histogram
+from headrace.metrics.histogram import SECONDS, Exemplar, Histogram
 from headrace.metrics.text import Sample
 from headrace.wire.apis import SPOKEN
 from headrace.wire.errors import ErrorCode
@@ -26,38 +26,36 @@ Errors = Counter[tuple[int, int]]
 """How often an API answered with an error code."""
 Walk = Callable[[Any, int, Errors], None]
 """Counts the error codes of a part of an answer to the API of that key."""
+Elements = Callable[[Any], list[Any] | None]
+Path = tuple[str, ...]
+"""The lists, each in an element of the one before, that lead to elements with an error code."""
 
 
 class RequestMetrics:
-    """Request metrics of one node, since its start."""
+    """Of one node, since its start."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, Histogram] = {}
-        self._observe: dict[int, Callable[[float], None]] = {}
-        """The `observe` methods of the histograms in `_seconds`: every request calls one."""
         self._errors: Errors = Counter()
 
     def took(self, api_key: int, seconds: float) -> None:
-        """A request was answered."""
+        """A request was answered. Every one comes here: what `observe` does, without a call."""
         try:
-            self._observe[api_key](seconds)
+            found = self._seconds[api_key]
         except KeyError:
-            if api_key in SPOKEN:
-                self._histogram(api_key).observe(seconds)
+            if api_key not in SPOKEN:
+                return
+            found = self._seconds[api_key] = Histogram()
+        found.counts[bisect_left(SECONDS, seconds)] += 1
+        found.total += seconds
 
     def traced(self, api_key: int, exemplar: Exemplar) -> None:
         """A request was recorded as a trace."""
-        self._histogram(api_key).exemplify(exemplar)
-
-    def _histogram(self, api_key: int) -> Histogram:
-        if api_key not in self._seconds:
-            self._seconds[api_key] = Histogram()
-            self._observe[api_key] = self._seconds[api_key].observe
-        return self._seconds[api_key]
+        self._seconds.setdefault(api_key, Histogram()).exemplify(exemplar)
 
     def answered(self, api_key: int, response: Any) -> None:
         """Counts the errors in an answer."""
-        _walk_of(response.__class__)(response, api_key, self._errors)
+        _WALKS[response.__class__](response, api_key, self._errors)
 
     def samples(self) -> Iterator[Sample]:
         apis = sorted(self._seconds.items())
@@ -72,31 +70,13 @@ class RequestMetrics:
 def error_names(api_key: int, response: Any) -> list[str]:
     """The errors in an answer, each once."""
     errors: Errors = Counter()
-    _walk_of(response.__class__)(response, api_key, errors)
+    _WALKS[response.__class__](response, api_key, errors)
     return [_NAMES.get(code, _UNKNOWN) for _, code in sorted(errors)]
 
 
-@cache
 def _walk_of(kind: type) -> Walk:
-    """A visitor of a response's error codes. Of Metadata only the topics': there may be 100,000 partitions."""
-    return _in_turn(_walks_into(kind, 1 if kind is MetadataResponse else 9))
-
-
-def _walks_into(kind: type, depth: int) -> list[Walk]:
-    walks: list[Walk] = []
-    for name, hint in get_type_hints(kind).items():
-        if name == _ERROR_CODE:
-            walks.append(_check)
-        elif get_origin(hint) is list or any(get_origin(one) is list for one in get_args(hint)):
-            element = get_args(hint if get_origin(hint) is list else get_args(hint)[0])[0]
-            if depth and isinstance(element, type) and issubclass(element, Message):
-                inner = _walks_into(element, depth - 1)
-                if inner:
-                    walks.append(_check_each(name) if inner == [_check] else _each(name, _in_turn(inner)))
-    return walks
-
-
-def _in_turn(walks: list[Walk]) -> Walk:
+    """What visits the error codes of an answer. Of a Metadata only its topics' are: it may have 100,000 partitions."""
+    walks = [_walk(path) for path in _paths_into(kind, 1 if kind is MetadataResponse else 9)]
     if len(walks) == 1:
         return walks[0]
 
@@ -107,15 +87,47 @@ def _in_turn(walks: list[Walk]) -> Walk:
     return walk
 
 
+class _Walks(dict[type, Walk]):
+    """By class of answer, found when the first comes."""
+
+    def __missing__(self, kind: type) -> Walk:
+        self[kind] = found = _walk_of(kind)
+        return found
+
+
+_WALKS: Final = _Walks()
+
+
+def _paths_into(kind: type, depth: int) -> Iterator[Path]:
+    for name, hint in get_type_hints(kind).items():
+        if name == _ERROR_CODE:
+            yield ()
+        elif get_origin(hint) is list or any(get_origin(one) is list for one in get_args(hint)):
+            element = get_args(hint if get_origin(hint) is list else get_args(hint)[0])[0]
+            if depth and isinstance(element, type) and issubclass(element, Message):
+                yield from ((name, *path) for path in _paths_into(element, depth - 1))
+
+
+def _walk(path: Path) -> Walk:
+    """Loops for most answers, such as a Produce's, and further ones around them for the rest."""
+    match path:
+        case ():
+            return _check
+        case (name,):
+            return _check_each(attrgetter(name))
+        case (outer, inner):
+            return _check_each_of_each(attrgetter(outer), attrgetter(inner))
+        case (name, *rest):
+            return _each(attrgetter(name), _walk(tuple(rest)))
+    raise AssertionError(path)
+
+
 def _check(message: Any, api_key: int, errors: Errors) -> None:
     if message.error_code:
         errors[api_key, message.error_code] += 1
 
 
-def _check_each(name: str) -> Walk:
-    """For elements with an error code and nothing else to visit, as a Produce has: a call less for each."""
-    elements = attrgetter(name)
-
+def _check_each(elements: Elements) -> Walk:
     def walk(message: Any, api_key: int, errors: Errors) -> None:
         for element in elements(message) or ():
             if element.error_code:
@@ -124,9 +136,17 @@ def _check_each(name: str) -> Walk:
     return walk
 
 
-def _each(name: str, inner: Walk) -> Walk:
-    elements = attrgetter(name)
+def _check_each_of_each(outer: Elements, inner: Elements) -> Walk:
+    def walk(message: Any, api_key: int, errors: Errors) -> None:
+        for part in outer(message) or ():
+            for element in inner(part) or ():
+                if element.error_code:
+                    errors[api_key, element.error_code] += 1
 
+    return walk
+
+
+def _each(elements: Elements, inner: Walk) -> Walk:
     def walk(message: Any, api_key: int, errors: Errors) -> None:
         for element in elements(message) or ():
             inner(element, api_key, errors)
