@@ -15,6 +15,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PURE_TESTS = tests/test_tidy.py tests/test_docs_links.py tests/wire tests/groups tests/transactions tests/security tests/schemas tests/metrics tests/store/test_confidence.py tests/store/stream/test_ids.py
 NO_PACKAGES = { echo "The packages could not be installed from PyPI: is it reachable? (PIP_INDEX_URL names a mirror.)"; exit 1; }
 
+# Compiled modules are kept: tests start brokers and commands by the hundreds, and each would compile all of them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup run test quick lint types contracts tests faults demo bench compare profile interop dist messages docs lock clean
 
 help:
