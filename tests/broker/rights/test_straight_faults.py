@@ -130,17 +130,18 @@ async def test_a_produce_that_fails_half_way_ends_once(
     assert (server.failures, server.budget.whole_bytes) == (1, 0)
 
 
-async def test_a_reply_that_cannot_be_taken_in_holds_nobody_up(
-    root: Client, strict: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("step", "offset"), [("_took", 2), ("_transmit", 1)])
+async def test_an_append_that_fails_by_a_fault_of_ours_holds_nobody_up(
+    root: Client, strict: Broker, monkeypatch: pytest.MonkeyPatch, step: str, offset: int
 ) -> None:
     (partition,) = strict.store.organisations["default"].partitions
     writer: Any = partition.writer
     assert isinstance(writer, Appender)
-    monkeypatch.setattr(writer, "_took", Mock(side_effect=RuntimeError("a bug")))
+    monkeypatch.setattr(writer, step, Mock(side_effect=RuntimeError("a bug")))
     request = produce_request("orders", {0: batch_of(b"value")})
     assert await root.codes(request, 9) == {ErrorCode.REQUEST_TIMED_OUT}
     monkeypatch.undo()
-    assert (await root.ask(request, 9)).responses[0].partition_responses[0].base_offset == 2
+    assert (await root.ask(request, 9)).responses[0].partition_responses[0].base_offset == offset
 
 
 async def test_answers_of_one_turn_leave_room_for_each_other(strict: Broker, root: Client) -> None:

@@ -254,9 +254,11 @@ class Appender(ABC, Generic[F]):
             self._transmit(flight, partial(self._answered, self._sendings))
         except StoreAway:
             self._recover()
-            return
-        for pending in flight.pendings:
-            pending.sent = True
+        except Exception:
+            self._lose_track(flight)
+        else:
+            for pending in flight.pendings:
+                pending.sent = True
 
     def _answered(self, sending: int, reply: Any, error: Exception | None) -> None:
         flight = self._flight
@@ -265,10 +267,7 @@ class Appender(ABC, Generic[F]):
         try:
             is_taken = error is None and self._took(flight, reply)
         except Exception:
-            log.exception("an append's reply was not taken in", extra={"partition": repr(self._partition)})
-            self._flight = flight
-            self._fail_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "what became of the batch is not known"))
-            self._partition.doubt()
+            self._lose_track(flight)
             return
         if is_taken:
             self._pump()
@@ -280,6 +279,13 @@ class Appender(ABC, Generic[F]):
         self._is_id_refused = isinstance(error, RedisError)
         self._partition.doubt()
         self._recover()
+
+    def _lose_track(self, flight: F) -> None:
+        """A fault of ours: the next append looks first, and is not held up."""
+        log.exception("an append failed", extra={"partition": repr(self._partition)})
+        self._flight = flight
+        self._fail_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "what became of the batch is not known"))
+        self._partition.doubt()
 
     def _refused(self, error: RedisError) -> None:
         """Redis said no to any write: wait if that passes, else say so. A copy sent before may still be in the log."""
@@ -363,8 +369,7 @@ class Appender(ABC, Generic[F]):
                 given_up.add(producer_id)
         self._queue = deque(pending for pending in self._queue if not pending.is_answered)
         if self._flight is not None and not _is_awaited(self._flight):
-            # Should it still arrive, the next append is refused and finds it.
-            self._flight = None
+            self._flight = None  # should it still arrive, the next append is refused and finds it
         return self._flight is not None or bool(self._queue)
 
     async def close(self) -> None:
@@ -377,8 +382,7 @@ class Appender(ABC, Generic[F]):
 
     def _fail_all(self, error: KafkaError) -> None:
         waiting = [*(self._flight.pendings if self._flight else ()), *self._queue]
-        self._flight = None
-        self._queue.clear()
+        self._flight, self._queue = None, deque()
         for pending in waiting:
             pending.fail(error)
 
