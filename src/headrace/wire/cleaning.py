@@ -171,6 +171,13 @@ def emptied(header: BatchHeader) -> bytes:
     return _sealed(header, b"", 0, attributes, NO_TIMESTAMP, header.max_timestamp)
 
 
+def batch_of_nothing(first: int, last: int) -> bytes:
+    """A batch that says that there are no records from an offset to another: consumers go on behind it."""
+    return seal(
+        BatchHeader(first, HEADER_BYTES, -1, 2, 0, 0, last - first, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0), b""
+    )
+
+
 def _sealed(header: BatchHeader, payload: bytes, count: int, attributes: int, base_time: int, newest: int) -> bytes:
     changed = msgspec.structs.replace(
         header,

@@ -37,8 +37,6 @@ class FetchedPart(NamedTuple):
     """Where the partition ended when the batches were taken."""
     taken: Batches
     error: ErrorCode = ErrorCode.NONE
-    is_cold: bool = False
-    """Whether they are from the lake, which has no records of aborted transactions."""
 
 
 class Fetch:
@@ -158,7 +156,7 @@ class Fetch:
 
     def _data(self, one: FetchedPart) -> PartitionData | None:
         """What is said of a partition; None if a session's client knows all of it."""
-        wanted, partition, ends, taken, error, is_cold = one
+        wanted, partition, ends, taken, error = one
         if partition is None:
             wanted.tell(-1, -1)
             return PartitionData(
@@ -174,9 +172,8 @@ class Fetch:
         if self._incremental and not is_news and not taken.chunks:
             return None
         partition.bytes_out += taken.size_bytes
-        aborted = None
-        if self.committed:
-            aborted = [] if is_cold else aborted_among(partition, wanted.fetch_offset, taken)
+        # Of cold records too: where the lake has none left, hot ones follow.
+        aborted = aborted_among(partition, wanted.fetch_offset, taken) if self.committed else None
         return PartitionData(
             partition_index=wanted.partition,
             high_watermark=ends.high_watermark,

@@ -22,7 +22,7 @@ from headrace.broker.network.flow import Turns
 from headrace.broker.topics.leader_epochs import check_leader_epoch
 from headrace.security.acls import Operation, ResourceType
 from headrace.security.quotas import CONSUMER
-from headrace.store.cold.reads import Reading
+from headrace.store.cold.reads import Reading, no_records
 from headrace.store.partition import origin
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
@@ -99,7 +99,7 @@ class _Passes:
                     raise refusals[place]
                 partition = await self._check(place, wanted)
                 ends, taken = partition.ends, None
-                if is_cold := partition.is_cold(wanted.fetch_offset):
+                if partition.is_cold(wanted.fetch_offset):
                     taken = self._take_cold(partition, wanted, min(left, wanted.max_bytes), left == most)
                 else:
                     self._seen.note(partition, ends)
@@ -114,7 +114,7 @@ class _Passes:
             else:
                 self._broker.cache_hits += 1
                 left -= taken.size_bytes
-                results.append(FetchedPart(wanted, partition, ends, taken, is_cold=is_cold))
+                results.append(FetchedPart(wanted, partition, ends, taken))
         if uncached:
             await self._read_uncached(uncached, left, left == most, results)
         return [result for result in results if result is not None]
@@ -126,7 +126,9 @@ class _Passes:
         if reading is None and len(self._readings) < _COLD_AT_ONCE:
             reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
         if reading is not None and reading.is_ready:
-            return before(cold_reads.take(partition, reading, limit, first), self._fetch.stop(partition.ends))
+            stop = self._fetch.stop(partition.ends)
+            taken = before(cold_reads.take(partition, reading, limit, first), stop)
+            return taken if taken.chunks else no_records(partition, wanted.fetch_offset, stop)
         if reading is not None:
             self._readings.append(reading)
         return NOTHING

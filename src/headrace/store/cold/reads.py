@@ -18,6 +18,7 @@ from headrace.cold_log import ColdAway
 from headrace.metrics.histogram import Histogram
 from headrace.store.partition.entries import Batches, take
 from headrace.wire import batch as batches
+from headrace.wire.cleaning import batch_of_nothing
 from headrace.wire.errors import KafkaError
 from headrace.wire.schema import Buffer
 
@@ -177,6 +178,18 @@ class BackgroundReads:
             del self._readings[key]
             self._parked_bytes -= reading.size_bytes
             reading.tell_watchers()
+
+
+def no_records(partition: Partition, offset: int, stop: int) -> Batches:
+    """For a reader at cold offsets that have no records, and that may not read on in Redis: it gets to its end.
+
+    Otherwise one that waits for the last stable offset would wait behind a marker for as long as a transaction is open.
+    """
+    end = min(stop, partition.trimmed_to)
+    if offset >= end:
+        return Batches([], 0)
+    batch = _with_epoch(partition, batch_of_nothing(offset, end - 1))
+    return Batches([batch], len(batch))
 
 
 def _with_epoch(partition: Partition, batch: Buffer) -> memoryview:
