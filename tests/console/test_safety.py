@@ -44,6 +44,7 @@ def test_the_browser_is_told_to_load_from_here_alone(console: httpx.Client) -> N
         headers = console.get(path).headers
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
         assert "unsafe" not in headers["content-security-policy"]
+        assert "style-src 'sha256-" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
     assert "server" not in console.get("/").headers

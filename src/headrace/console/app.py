@@ -73,7 +73,8 @@ class Application:
             *(self._route(endpoint) for endpoint in ENDPOINTS),
             Route("/static/{address:path}", files.file),
         ]
-        return Starlette(routes=routes, middleware=[Middleware(Guard, settings=self.settings)], lifespan=self._life)
+        guard = Middleware(Guard, settings=self.settings, style_hash=files.style_hash)
+        return Starlette(routes=routes, middleware=[guard], lifespan=self._life)
 
     @contextlib.asynccontextmanager
     async def _life(self, _: Starlette) -> AsyncIterator[None]:

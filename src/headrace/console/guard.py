@@ -14,12 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headrace.console.settings import LOOPBACK_NAMES, ConsoleSettings
 
-CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+_CSP = (
+    "default-src 'none'; script-src 'self'; style-src '{style}'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = [
-    (b"content-security-policy", CSP.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -34,10 +33,13 @@ _SAME_SITE = ("same-origin", "none")
 class Guard:
     """Middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ConsoleSettings, style_hash: str) -> None:
         self._app = app
         self._settings = settings
         self._public_host = urlsplit(settings.public_url).netloc.lower()
+        self._headers = [(b"content-security-policy", _CSP.format(style=style_hash).encode()), *_HEADERS]
+        if settings.is_secure:
+            self._headers.append((b"strict-transport-security", b"max-age=31536000"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -46,7 +48,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *self._headers()]
+                message["headers"] = [*message.get("headers", []), *self._headers]
             await send(message)
 
         trouble = self.refusal(scope)
@@ -80,11 +82,6 @@ class Guard:
             return True
         # Over the network there are TLS and logins: the certificate protects the name.
         return not self._settings.is_loopback and bool(host)
-
-    def _headers(self) -> list[tuple[bytes, bytes]]:
-        if self._settings.is_secure:
-            return [*_HEADERS, (b"strict-transport-security", b"max-age=31536000")]
-        return _HEADERS
 
 
 async def _refuse(trouble: str, send: Send) -> None:
