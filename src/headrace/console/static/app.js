@@ -11,9 +11,9 @@ const PAGES = [
   { path: "streams", title: "Streams", file: "streams" },
   { path: "security", title: "Security", file: "security" },
 ];
-const ICON = new URL("icon.svg", import.meta.url);
 const DETAILS = { topics: "topic", groups: "group" };
 const main = document.getElementById("main");
+const brand = document.querySelector(".brand");
 export const session = {};
 let leave = null;
 let turn = 0;
@@ -31,7 +31,7 @@ function header(current) {
   if (session.read_only) who.push(h("span", { class: "badge" }, "read-only"));
   if (session.user) who.push(session.user, h("button", { type: "button", onclick: logOut }, "Log out"));
   fill(document.getElementById("top"),
-    h("a", { class: "brand", href: "#/" }, h("img", { src: ICON, alt: "" }), "Headrace"),
+    brand,
     session.is_logged_in ? h("nav", { "aria-label": "Pages" }, links) : null,
     h("div", { class: "who" }, session.bootstrap, who));
 }
