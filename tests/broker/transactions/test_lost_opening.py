@@ -56,8 +56,9 @@ async def _is_aborted(nodes: Nodes, mover: Mover, *, has_committed: bool, goes_o
     assert read == [[], [], [b"before"] if has_committed else []]
 
 
-@pytest.mark.parametrize(("version", "node_dies"), [(1, False), (2, True)])
-@pytest.mark.parametrize("lost", LOSSES)
+@pytest.mark.parametrize(
+    ("version", "node_dies", "lost"), [(1, False, "the beginning"), (2, True, "the beginning and the record")]
+)
 async def test_a_transaction_whose_beginning_the_store_forgot_cannot_be_committed(
     start_node: StartNode, redis: RedisProcess, lost: str, node_dies: bool, version: int
 ) -> None:
