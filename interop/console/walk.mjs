@@ -179,7 +179,7 @@ for (const viewport of [{ width: 1280, height: 800 }, { width: 390, height: 800 
     check(`pages fit a window of ${viewport.width} pixels`, wide <= 0, `${one[0]} is ${wide} pixels wider than the window`);
     if (one[0] === "overview") check("the first page has less than 100 KB", bytes < 100_000, `it has ${bytes} bytes`);
   }
-  await page.goto(`${url}/#/topics`);
+  await visit(page, PAGES[1]);
   await page.keyboard.press("Tab");
   check("the keyboard reaches the page", await page.evaluate(() => document.activeElement !== document.body), "nothing has the focus after Tab");
   await context.close();
