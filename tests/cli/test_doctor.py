@@ -16,6 +16,7 @@ import redis
 
 from headrace import store
 from headrace.cli.doctor.machine import check_data_directory, check_java, check_open_files
+from headrace.store.embedded.trial import TrialServer
 from headrace.store.redis.probe import commands
 from tests.broker_process import BrokerProcess, RedisProcess, free_port
 from tests.cli.conftest import Ran, run_command
@@ -129,6 +130,18 @@ def test_a_redis_of_ones_own_is_looked_at(tmp_path: Path, server: tuple[RedisPro
     client.config_set("maxmemory", "0")  # `serve` refuses it all the same
     ran = doctor(tmp_path, "--redis", process.url, "--json")
     assert (ran.code, findings(ran)["redis memory"]["level"]) == (1, "fail")
+
+
+def test_one_server_of_a_cluster_is_refused_as_serve_does_it(tmp_path: Path) -> None:
+    server = TrialServer(tmp_path / "server", {"cluster-enabled": "yes"})
+    server._options["cluster-port"] = str(server.bus_port)
+    try:
+        server.start()
+        ran = doctor(tmp_path, "--redis", f"redis://{server}", "--json")
+    finally:
+        server.stop()
+    assert (ran.code, findings(ran)["redis"]["level"]) == (1, "fail")
+    assert f"redis+cluster://{server}" in findings(ran)["redis"]["found"]
 
 
 def test_an_embedded_server_that_was_set_to_evict_is_seen(broker: BrokerProcess, tmp_path: Path) -> None:

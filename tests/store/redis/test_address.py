@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.store.cluster.identity import ProducerIds, from_kafka_uuid, kafka_uuid, new_id, ulid
@@ -19,6 +21,10 @@ from headrace.store.redis.address import Address, HostPort, parse_address
         ("rediss://h", Address(host="h", tls=True)),
         ("rediss://h?ssl_cert_reqs=none", Address(host="h", tls=True, verify=False)),
         ("rediss://h?ssl_ca_certs=/ca.pem", Address(host="h", tls=True, ca_file="/ca.pem")),
+        (
+            "rediss://h?ssl_certfile=/c.pem&ssl_keyfile=/k.pem",
+            Address(host="h", tls=True, certificate_file="/c.pem", key_file="/k.pem"),
+        ),
         ("redis://[::1]:7000", Address(host="::1", port=7000)),
         ("unix:///run/redis.sock", Address(path="/run/redis.sock")),
         ("unix:///run/redis.sock?db=2&password=secret", Address(path="/run/redis.sock", database=2, password="secret")),
@@ -96,3 +102,10 @@ def test_producer_ids_fit_63_bits_and_do_not_repeat_within_a_millisecond_or_when
 
 def test_producer_ids_of_two_brokers_in_the_same_millisecond_differ_by_chance() -> None:
     assert len({ProducerIds().new(1_700_000_000_000) for _ in range(10)}) > 1
+
+
+@pytest.mark.parametrize("field", ["ca_file", "certificate_file", "key_file"])
+def test_a_file_of_tls_that_is_missing_is_named(field: str, tmp_path: Path) -> None:
+    address = Address(host="h", tls=True, **{field: str(tmp_path / "missing.pem")})  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+        address.tls_context()

@@ -20,7 +20,7 @@ from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
 from headrace.store.redis.link import RedisLink, parse_info
 from headrace.store.redis.probe import commands, missing_commands
 from headrace.store.redis.route import Route
-from headrace.store.redis.topology import open_topology
+from headrace.store.redis.topology import open_topology, part_of_a_cluster
 
 OLDEST_REDIS = (6, 2)
 _SLOW_MS = 5.0
@@ -99,6 +99,8 @@ async def _check(link: RedisLink, key_prefix: str, *, can_try: bool = True) -> l
     except StoreError as error:
         return [fail("redis", *explain(error))]
     try:
+        if can_try and link.is_in_cluster:
+            return [fail("redis", part_of_a_cluster(link.address), "correct --redis")]
         findings = [_version(link)]
         if can_try:
             findings.append(await _permissions(link, key_prefix))

@@ -58,7 +58,7 @@ class TrialServer:
     def start(self) -> None:
         """Returns once it answers and has loaded its files."""
         options = {"port": str(self.port), "bind": HOST, "logfile": "server.log", **self._options}
-        line = [str(find_binary()), *self._first]
+        line = [str(self.binary()), *self._first]
         line += [word for name, value in options.items() for word in (f"--{name}", value)]
         env = ALLOCATOR | os.environ
         self._process = subprocess.Popen(
@@ -77,7 +77,7 @@ class TrialServer:
 
     def ask(self, *words: str | int | bytes) -> Any:
         """One command's reply, over a connection of its own; raises what the server refuses."""
-        with socket.create_connection((HOST, self.port), _ANSWER_S) as line:
+        with self.connect() as line:
             line.sendall(hiredis.pack_command(cast("Any", words)))
             reader = hiredis.Reader()
             while (reply := reader.gets()) is False:
@@ -88,6 +88,13 @@ class TrialServer:
         if isinstance(reply, hiredis.ReplyError):
             raise reply
         return reply
+
+    def binary(self) -> Path:
+        """The program to start."""
+        return find_binary()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection((HOST, self.port), _ANSWER_S)
 
     def info(self, section: str) -> dict[str, str]:
         lines = self.ask("INFO", section).decode().splitlines()
@@ -175,11 +182,14 @@ class TrialCluster:
         """One more, that is not part of the cluster yet."""
         # A number of its own: the files of one that was removed would tell it of another time.
         folder = self._folder / f"server-{next(self._numbers)}"
-        server = TrialServer(folder, self._options | {"cluster-port": "0"})
+        server = self._new_server(folder, self._options | {"cluster-port": "0"})
         server._options["cluster-port"] = str(server.bus_port)
         self.servers.append(server)
         server.start()
         return server
+
+    def _new_server(self, folder: Path, options: dict[str, str]) -> TrialServer:
+        return TrialServer(folder, options)
 
     def introduce(self, *servers: TrialServer) -> None:
         """Makes servers known to each other, and returns once all are."""

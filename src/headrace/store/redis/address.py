@@ -7,6 +7,7 @@ redis+cluster:// (rediss+... with TLS) name several hosts, any of which may be u
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -44,6 +45,9 @@ class Address(msgspec.Struct, frozen=True):
     tls: bool = False
     verify: bool = True
     ca_file: str = ""
+    certificate_file: str = ""
+    """Ours, for servers that ask for one."""
+    key_file: str = ""
     form: Form = "one"
     seeds: tuple[HostPort, ...] = ()
     """The sentinels, or servers of the cluster; others are learned from them."""
@@ -74,10 +78,17 @@ class Address(msgspec.Struct, frozen=True):
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context of rediss://; `?ssl_ca_certs=FILE` names a CA, `?ssl_cert_reqs=none` disables checks."""
+        """The TLS context of rediss://; `?ssl_ca_certs=FILE` names a CA, `?ssl_cert_reqs=none` disables checks.
+
+        `?ssl_certfile=FILE&ssl_keyfile=FILE` is the client's own certificate.
+        """
         if not self.tls:
             return None
+        for file in filter(None, (self.ca_file, self.certificate_file, self.key_file)):
+            Path(file).open("rb").close()  # ssl's own error does not say which one is missing
         context = ssl.create_default_context(cafile=self.ca_file or None)
+        if self.certificate_file:
+            context.load_cert_chain(self.certificate_file, self.key_file or None)
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -121,6 +132,8 @@ def parse_address(url: str) -> Address:
         tls=scheme == "rediss",
         verify=query.get("ssl_cert_reqs", "required") != "none",
         ca_file=query.get("ssl_ca_certs", ""),
+        certificate_file=query.get("ssl_certfile", ""),
+        key_file=query.get("ssl_keyfile", ""),
         form=form,
         seeds=() if form == "one" else tuple(places),
         primary_name=primary_name,

@@ -212,7 +212,8 @@ class RedisLink:
             raise StoreAway(f"{address}: no answer to the greeting") from None
         except OutcomeUnknown:
             # A greeting changes nothing, so it does not matter how much of it arrived.
-            raise StoreAway(f"{address}: {wire.why_closed} (no Redis there, or one with TLS?)") from None
+            hint = "one that wants a certificate?" if address.tls else "one with TLS?"
+            raise StoreAway(f"{address}: {wire.why_closed} (no Redis there, or {hint})") from None
         except BaseException:
             wire.abort("the greeting failed")
             raise
@@ -313,6 +314,8 @@ def _reason(error: OSError, *, is_tls: bool) -> str:
     """Why there is no connection, with what to try; asyncio leaves some errors without a word."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message} (a CA of your own? add ?ssl_ca_certs=FILE)"
+    if error.filename:
+        return f"{error.strerror}: {error.filename}"
     if is_tls and (isinstance(error, ssl.SSLError) or not str(error)):
         return "no TLS handshake (a port without TLS?)"
     if error.errno and error.errno > 0:

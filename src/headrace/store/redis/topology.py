@@ -151,7 +151,7 @@ class OneServer(Topology):
         try:
             await self._shard.start()
             if self._shard.link.is_in_cluster:
-                raise StoreRefused(_part_of_a_cluster(self._shard.link.address))
+                raise StoreRefused(part_of_a_cluster(self._shard.link.address))
         except BaseException:
             await self.close()
             raise
@@ -189,7 +189,8 @@ class OneServer(Topology):
         raise error
 
 
-def _part_of_a_cluster(address: Address) -> str:
+def part_of_a_cluster(address: Address) -> str:
+    """What to tell whoever names one server of a cluster alone."""
     where = "HOST:PORT" if address.path else f"{address.host}:{address.port}"
     return f"{address} is part of a cluster; start with --redis redis{'s' if address.tls else ''}+cluster://{where}"
 
