@@ -1,8 +1,13 @@
 """What the tests' stores run on: `TEST_STORE=one` (a server each), `sentinel` or `cluster` (one for the whole run).
 
 A server alone is cheap, so each test has its own, with options of its own. The others take seconds to start: all tests
-of a run share one, brokers by prefixes of their own, tests of the store after a flush. What only a single server can
-show (options, a proxy in front of it) is left out there.
+of a run share one, brokers by prefixes of their own, tests of the store after a flush.
+
+`of_one_server` is for what another form cannot show: a server's own options, its refusals, one link without slots,
+moving data between servers, and who is connected to which. Everything else runs on all three. Behind sentinels a test
+that stops or crashes the primary is left out too, because they would replace it: `tests/faults` is about that. A test
+that waits for a connection waits for those of all shards (`new_servers` in `tests/store/produced.py`), and its keys
+share a tag.
 """
 
 from __future__ import annotations
@@ -13,8 +18,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP
 from typing import Any
 from uuid import uuid4
 
@@ -91,6 +97,10 @@ class SharedServers:
     def _servers(self) -> list[TrialServer]:
         return self._made.servers
 
+    @property
+    def ports(self) -> list[int]:
+        return [server.port for server in self._servers]
+
     def clear(self) -> None:
         """Starts what a test left dead, and removes all keys."""
         self.start()
@@ -124,7 +134,23 @@ class SharedServers:
         self.start()
 
     def pause(self) -> None:
-        pytest.skip("a server that hangs is replaced")
+        """All hang. Of a cluster without replicas nothing else comes of it."""
+        if isinstance(self._made, WatchedServers):
+            pytest.skip("sentinels would replace the primary")
+        for server in self._servers:
+            server.send_signal(SIGSTOP)
+
+    def resume(self) -> None:
+        for server in self._servers:
+            server.send_signal(SIGCONT)
+
+    def command_counts(self) -> dict[str, int]:
+        """Of all primaries together."""
+        counts: Counter[str] = Counter()
+        for server in self._primaries:
+            for name, facts in server.info("commandstats").items():
+                counts[name.removeprefix("cmdstat_")] += int(facts.removeprefix("calls=").split(",")[0])
+        return dict(counts)
 
     def checkpoint(self) -> Path:
         if isinstance(self._made, WatchedServers):

@@ -19,7 +19,7 @@ from tests.store.produced import log_partition
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 from tests.store.tiered import OPTIONS, OpenTiered, fill
-from tests.stores import FORM, shared_servers
+from tests.stores import FORM, SharedServers, shared_servers
 
 OpenStore = Callable[..., Awaitable[Store]]
 StartValkey = Callable[..., Valkey]
@@ -37,7 +37,7 @@ def start_valkey() -> Iterator[StartValkey]:
 
     def start(**options: object) -> Valkey:
         if FORM != "one":
-            if options:
+            if options.keys() - {"appendonly"}:  # without files a server is quicker, that is all
                 pytest.skip("options are a single server's")
             return shared_servers()  # type: ignore[return-value]
         started.append(Valkey(**options))  # type: ignore[arg-type]
@@ -56,8 +56,12 @@ def valkey(start_valkey: StartValkey) -> Valkey:
 
 @pytest.fixture
 async def proxy(valkey: Valkey) -> AsyncIterator[Proxy]:
-    """A way to the server that can be cut."""
-    proxy = await Proxy(str(valkey.home / "p"), valkey.socket).start()
+    """A way to the servers that can be cut."""
+    proxy = Proxy()
+    if isinstance(valkey, SharedServers):
+        await proxy.start_before_ports(valkey.url, valkey.ports)
+    else:
+        await proxy.start_before_socket(str(valkey.home / "p"), valkey.socket)
     yield proxy
     await proxy.stop()
 
@@ -73,10 +77,12 @@ async def open_store(valkey: Valkey, clock: MovableClock) -> AsyncIterator[OpenS
     """Stores as brokers open them; each has a node id of its own unless told otherwise."""
     opened: list[Store] = []
 
-    async def open_one(*, node_id: int | None = None, port: int = 0, url: str = "", **options: object) -> Store:
+    async def open_one(
+        *, node_id: int | None = None, port: int = 0, url: str = "", via: Proxy | None = None, **options: object
+    ) -> Store:
         node_id = len(opened) if node_id is None else node_id
         store = Store(
-            parse_address(url or valkey.url),
+            via.address if via else parse_address(url or valkey.url),
             node_at(node_id, "127.0.0.1", port or 9092 + node_id),
             StoreOptions(**options),  # type: ignore[arg-type]
             clock,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from headrace.store.cluster.catalogue import Topic
@@ -126,6 +127,15 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], timeout_s: float = 
             if answer if isinstance(answer, bool) else await answer:
                 return
             await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def new_servers(*stores: Store) -> AsyncIterator[None]:
+    """What happens inside gives stores other servers; all their connections know it afterwards."""
+    links = [link for store in stores for shard in store.topology.shards for link in (shard.link, shard.reads)]
+    before = {link: link.timeline for link in links}
+    yield
+    await until(lambda: all(link.timeline > before[link] and link.is_up for link in links))
 
 
 async def log_partition(store: Store, topic: Topic, number: int = 0) -> LogPartition:

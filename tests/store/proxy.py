@@ -1,4 +1,4 @@
-"""A proxy between the store and its server that can lose what a real network loses, at a chosen command.
+"""A proxy between the store and its servers that can lose what a real network loses, at a chosen command.
 
 It knows nothing of Redis: a trap names the command by its bytes and says what becomes of it. Commands here are small
 and arrive whole, so a chunk that matches holds the command.
@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal
+
+import msgspec
+
+from headrace.store.embedded.trial import HOST
+from headrace.store.redis.address import Address, HostPort, parse_address
 
 Fate = Literal["swallow", "lose reply", "hold"]
 """The command never arrives; it is done and its reply is lost; it arrives when `release` says so."""
 
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 _CHUNK_BYTES = 1 << 22
 
 
@@ -29,25 +36,46 @@ class Trap:
         self.arrived = asyncio.Event()
 
 
-class Proxy:
-    """Listens on a socket of its own and forwards to the server's."""
+class ProxiedAddress(Address, frozen=True):
+    """An address whose servers are reached at other ports than those they name themselves."""
 
-    def __init__(self, path: str, target: str) -> None:
-        self.path = path
+    ways: tuple[tuple[int, int], ...] = ()
+
+    def at(self, place: HostPort) -> Address:
+        return super().at(HostPort(place.host, dict(self.ways).get(place.port, place.port)))
+
+
+class Proxy:
+    """Stands before a single server at a socket of its own, before the servers of a cluster or Sentinel at ports."""
+
+    def __init__(self) -> None:
         self.is_open = True
-        self._target = target
-        self._server: asyncio.Server | None = None
+        self.address = Address()
+        """The way to the servers that leads through here."""
+        self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._trap: Trap | None = None
 
-    async def start(self) -> Proxy:
-        self._server = await asyncio.start_unix_server(self._connected, self.path)
+    async def start_before_socket(self, path: str, target: str) -> Proxy:
+        connected = partial(self._connected, partial(asyncio.open_unix_connection, target))
+        self._servers.append(await asyncio.start_unix_server(connected, path))
+        self.address = parse_address(f"unix://{path}")
+        return self
+
+    async def start_before_ports(self, url: str, ports: list[int]) -> Proxy:
+        ways = []
+        for port in ports:
+            connected = partial(self._connected, partial(asyncio.open_connection, HOST, port))
+            server = await asyncio.start_server(connected, HOST, 0)
+            self._servers.append(server)
+            ways.append((port, server.sockets[0].getsockname()[1]))
+        self.address = ProxiedAddress(**msgspec.structs.asdict(parse_address(url)), ways=tuple(ways))
         return self
 
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self.cut()
         for task in list(self._tasks):
             task.cancel()
@@ -63,7 +91,7 @@ class Proxy:
         self._trap = Trap(matches or is_append, fate, sent_bytes)
         return self._trap
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(self, dial: Dial, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -72,7 +100,7 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            up_reader, up_writer = await asyncio.open_unix_connection(self._target)
+            up_reader, up_writer = await dial()
         except OSError:
             writer.transport.abort()
             return

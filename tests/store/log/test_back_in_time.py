@@ -32,6 +32,7 @@ from tests.store.produced import (
     values,
 )
 from tests.store.servers import Valkey
+from tests.stores import of_one_server
 
 
 async def produce_each(partition: LogPartition, first: int, stop: int) -> None:
@@ -261,6 +262,7 @@ async def test_a_topic_deleted_in_the_lost_moment_stays_deleted(
     assert not valkey.keys_with("orders")
 
 
+@of_one_server
 async def test_a_server_that_keeps_nothing_gets_back_what_the_cache_has(
     start_valkey: StartValkey, open_store: OpenStore
 ) -> None:

@@ -21,7 +21,7 @@ from tests.store.servers import Valkey
 @pytest.fixture
 async def partition(proxy: Proxy, open_store: OpenStore) -> LogPartition:
     """Partition 0 of `orders`, reached through the proxy by a node that hears no announcement: they may be lost."""
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     await store.announcements.close()
     partition = await log_partition(store, await store.default.catalogue.create("orders", 1, {}), 0)
     await produce(partition, b"a", producer=7, sequence=0)
@@ -35,9 +35,10 @@ async def other(partition: LogPartition, open_store: OpenStore) -> LogPartition:
 
 
 async def reconnect(proxy: Proxy, store: Store) -> None:
-    generation = store.link.generation
+    links = [link for shard in store.topology.shards for link in (shard.link, shard.reads)]
+    before = {link: link.generation for link in links}
     proxy.cut()
-    await until(lambda: store.link.generation > generation and store.link.is_up)
+    await until(lambda: all(link.generation > before[link] and link.is_up for link in links))
 
 
 async def test_the_end_after_a_reconnect_counts_what_others_appended(

@@ -28,7 +28,7 @@ from tests.store.servers import Valkey
 @pytest.fixture
 async def partition(proxy: Proxy, open_store: OpenStore) -> LogPartition:
     """Partition 0 of `orders`, reached through the proxy."""
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     return await log_partition(store, await store.default.catalogue.create("orders", 1, {}), 0)
 
 

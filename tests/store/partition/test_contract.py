@@ -12,7 +12,7 @@ from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import Stored, batch, produce, records_in, submit, until, values
+from tests.store.produced import Stored, batch, new_servers, produce, records_in, submit, values
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -172,7 +172,7 @@ async def test_two_nodes_that_append_at_once_lose_and_double_nothing(either: Par
 async def test_an_append_whose_answer_is_lost_goes_in_once(
     valkey: Valkey, proxy: Proxy, open_store: OpenStore, configs: dict[str, str], fate: Fate
 ) -> None:
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     partition = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
     await produce(partition, b"a")
     proxy.trap(fate)
@@ -189,7 +189,7 @@ async def test_an_append_whose_answer_is_lost_goes_in_once(
 async def test_a_first_copy_that_arrives_late_is_not_a_second_record(
     valkey: Valkey, proxy: Proxy, open_store: OpenStore, configs: dict[str, str]
 ) -> None:
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     partition = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
     await produce(partition, b"a")
     first = proxy.trap("hold")
@@ -299,9 +299,8 @@ async def test_what_the_store_lost_is_there_again_at_its_offsets(
     checkpoint = valkey.checkpoint()
     await produce_each(either, 5, 20)
     before = await all_of(either)
-    timelines = store.link.timeline, store.reads.timeline
-    valkey.go_back_to(checkpoint)
-    await until(lambda: store.link.timeline > timelines[0] and store.reads.timeline > timelines[1])
+    async with new_servers(store):
+        valkey.go_back_to(checkpoint)
     assert (await produce(either, b"19", producer=7, sequence=19)).duplicate
     await produce(either, b"20", producer=7, sequence=20)
     for partition in (either, await on(await open_store(), either)):
@@ -318,9 +317,8 @@ async def test_what_cannot_be_restored_is_a_gap_whose_offsets_are_never_used_aga
     await produce_each(either, 5, 20)
     end = either.end
     either.tail.clear()
-    timelines = store.link.timeline, store.reads.timeline
-    valkey.go_back_to(checkpoint)
-    await until(lambda: store.link.timeline > timelines[0] and store.reads.timeline > timelines[1])
+    async with new_servers(store):
+        valkey.go_back_to(checkpoint)
     await either.confirm()
     assert [(gap.start, gap.end) for gap in either.gaps] == [(offsets[4] + 1, end)]
     assert either.leader_epoch == 1

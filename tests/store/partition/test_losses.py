@@ -14,7 +14,7 @@ from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
-from tests.store.produced import produce, store_of, until, values
+from tests.store.produced import new_servers, produce, store_of, values
 from tests.store.servers import Valkey
 
 PATIENCE_S = 30
@@ -47,20 +47,10 @@ async def made_for(node_id: int, open_store: OpenStore, store: Store, configs: d
 
 async def go_back(valkey: Valkey, checkpoint: Path, *stores: Store) -> None:
     """Loses what came after the checkpoint; returns when these nodes know that it is another server."""
-    before = [(store.link.timeline, store.reads.timeline) for store in stores]
-    valkey.go_back_to(checkpoint)
-    await until_seen(before, stores)
+    async with new_servers(*stores):
+        valkey.go_back_to(checkpoint)
     for store in stores:
         await store.leases.wait_up(PATIENCE_S)
-
-
-async def until_seen(before: list[tuple[int, int]], stores: tuple[Store, ...]) -> None:
-    await until(
-        lambda: all(
-            store.link.timeline > link and store.reads.timeline > reads
-            for store, (link, reads) in zip(stores, before, strict=True)
-        )
-    )
 
 
 async def lose(valkey: Valkey, partition: Partition, first: int, *others: Store) -> Gap:
@@ -87,9 +77,8 @@ async def test_a_node_that_led_before_takes_no_loss_of_a_later_leader_back(
     second = await lose(valkey, other, 10, store)
     assert (other.leader_epoch, other.gaps) == (2, [first, second])
 
-    before = [(store.link.timeline, store.reads.timeline) for store in (store_of(either), store_of(other))]
-    valkey.restart()
-    await until_seen(before, (store_of(either), store_of(other)))
+    async with new_servers(store_of(either), store_of(other)):
+        valkey.restart()
     await store_of(other).close()
     await either.nodes.refresh()
     appended = await produce(either, b"next")

@@ -36,7 +36,7 @@ async def either(store: Store, configs: dict[str, str]) -> Partition:
 @pytest.fixture
 async def behind_proxy(proxy: Proxy, open_store: OpenStore, configs: dict[str, str]) -> Partition:
     """The same, reached through a proxy, with a first record of producer 7."""
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     partition = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
     await produce_each(partition, 0, 1)
     return partition

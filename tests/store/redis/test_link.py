@@ -123,7 +123,7 @@ async def test_a_script_is_sent_again_to_a_server_that_forgot_it(valkey: Valkey,
 async def test_a_connection_that_breaks_at_once_is_not_made_in_a_hurry(
     proxy: Proxy, open_store: OpenStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     proxy.is_open = False
     proxy.cut()
     with caplog.at_level(logging.WARNING, logger="headrace.store.redis.link"):

@@ -256,9 +256,9 @@ async def test_the_memory_is_that_of_the_records_that_stay(bench: Bench, shape: 
     left = await bench.rows()
     assert len(left) == 20_000 - compacted.removed == len({SHAPES[shape](n) for n in range(20_000)})
     for entry_id, fields in left:
-        bench.link.send("XADD", "fresh", entry_id, *fields)
-    assert await bench.memory_bytes() <= 2 * await bench.memory_bytes("fresh")
-    assert bench.server.keys_with("orders") == {STREAM, META}
+        bench.link.send("XADD", "{orders:0}", entry_id, *fields)
+    assert await bench.memory_bytes() <= 2 * await bench.memory_bytes("{orders:0}")
+    assert bench.server.keys_with("default:{orders") == {STREAM, META}
 
 
 async def test_the_work_is_done_in_small_steps_with_rests(bench: Bench) -> None:

@@ -401,7 +401,7 @@ async def test_connections_that_break_at_any_moment_lose_and_double_nothing(
     valkey: Valkey, proxy: Proxy, open_store: OpenStore
 ) -> None:
     """Two nodes, batches with and without sequences, Redis code beside them; every acknowledged batch is there once."""
-    stores = [await open_store(url=f"unix://{proxy.path}") for _ in range(2)]
+    stores = [await open_store(via=proxy) for _ in range(2)]
     first = await open_stream(stores[0])
     other = await on(stores[1], first)
     bases: dict[bytes, int] = {}

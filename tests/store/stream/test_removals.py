@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
-
 import pytest
 
 from headrace.store.store import Store
@@ -15,7 +12,7 @@ from headrace.wire.records import Record, encode_batch
 from tests.store.compacting import compaction_policy
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of
-from tests.store.produced import MAX_BATCH_BYTES, produce, records_in, submit, until, values
+from tests.store.produced import MAX_BATCH_BYTES, new_servers, produce, records_in, submit, values
 from tests.store.servers import Valkey
 from tests.store.stream.test_partition import add, open_stream
 
@@ -27,14 +24,6 @@ async def produce_keyed(partition: StreamPartition, *pairs: tuple[bytes, bytes])
     records = [Record(at, 1000, key, value, []) for at, (key, value) in enumerate(pairs)]
     batch = memoryview(bytearray(encode_batch(records)))
     await submit(partition, batch, check_produced(batch, MAX_BATCH_BYTES))
-
-
-@contextlib.asynccontextmanager
-async def a_new_server(store: Store) -> AsyncIterator[None]:
-    """What happens inside gives the store another server; both of its connections know it afterwards."""
-    timelines = store.link.timeline, store.reads.timeline
-    yield
-    await until(lambda: store.link.timeline > timelines[0] and store.reads.timeline > timelines[1])
 
 
 async def cached_from_the_start(partition: StreamPartition) -> list[bytes | None] | None:
@@ -56,7 +45,7 @@ async def test_a_compacted_batch_is_not_taken_for_lost_when_the_store_goes_back(
     assert await compact_if_due(partition, ALWAYS_DUE)
     checkpoint = valkey.checkpoint()
     await produce_keyed(partition, (b"c", b"lost"))
-    async with a_new_server(store):
+    async with new_servers(store):
         valkey.go_back_to(checkpoint)
     assert values(await all_of(partition)) == [b"new", b"kept", b"lost"]
     assert partition.gaps == []
@@ -67,7 +56,7 @@ async def test_an_entry_that_redis_code_removed_is_no_loss_after_a_restart(valke
     await produce(partition, b"stays")
     base = (await produce(partition, b"goes")).base_offset
     assert valkey.ask("XDEL", partition.keys.log, str(partition.ids.natural_id(base))) == 1
-    async with a_new_server(store):
+    async with new_servers(store):
         valkey.restart()
     assert values(await all_of(partition)) == [b"stays"]
     assert partition.gaps == []

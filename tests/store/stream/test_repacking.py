@@ -14,6 +14,7 @@ from tests.store.compacting import META, STREAM, Bench, bench_on, compaction_pol
 from tests.store.conftest import StartValkey
 from tests.store.produced import until
 from tests.store.servers import Valkey
+from tests.stores import of_one_server
 
 
 @pytest.fixture
@@ -159,6 +160,7 @@ async def blocked(server: Valkey, number: int) -> None:
     await until(lambda: server.ask("INFO", "clients")["blocked_clients"] == number)
 
 
+@of_one_server  # who is blocked is asked of one
 async def test_blocked_readers_go_on_waiting_and_get_what_comes(bench: Bench) -> None:
     await fill(bench, 100)
     await bench.link.call("XGROUP", "CREATE", bench.stream, "g", "$")

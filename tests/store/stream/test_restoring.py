@@ -83,7 +83,7 @@ async def test_what_another_node_wrote_is_restored_with_its_producer(valkey: Val
 async def test_a_batch_whose_answer_was_lost_is_restored_too(
     valkey: Valkey, proxy: Proxy, open_store: OpenStore, configs: dict[str, str]
 ) -> None:
-    store = await open_store(url=f"unix://{proxy.path}")
+    store = await open_store(via=proxy)
     stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
     await produce_each(stream, 0, 2)
     trap = proxy.trap("lose reply")

@@ -173,7 +173,7 @@ async def test_a_claim_that_is_not_answered_in_time_does_not_keep_a_node_from_st
     open_store: OpenStore, proxy: Proxy, fate: Fate, node_id: int
 ) -> None:
     trap = proxy.trap(fate, lambda sent: LEASE_SOURCES["claim_lease"].encode() in sent)
-    store = await open_store(node_id=node_id, port=9092, url=f"unix://{proxy.path}", timeout_ms=300)
+    store = await open_store(node_id=node_id, port=9092, via=proxy, timeout_ms=300)
     assert trap.sprung.is_set()
     assert (store.nodes.me.id, ids(store)) == (0, [0])
 
