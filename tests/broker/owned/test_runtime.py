@@ -116,7 +116,7 @@ class TestTrouble:
     async def test_while_the_store_is_away_nothing_is_stored_and_nothing_is_lost(
         self, open_store: OpenStore, proxy: Proxy
     ) -> None:
-        store = await open_store(url=f"unix://{proxy.path}")
+        store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
         proxy.is_open = False
@@ -131,7 +131,7 @@ class TestTrouble:
     async def test_a_write_whose_answer_was_lost_does_not_count_twice(
         self, open_store: OpenStore, proxy: Proxy, valkey: Valkey
     ) -> None:
-        store = await open_store(url=f"unix://{proxy.path}")
+        store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
         trap = proxy.trap("lose reply", lambda command: b"total" in command)
@@ -247,7 +247,7 @@ class TestTimers:
     async def test_a_timer_that_could_not_be_stored_is_due_again(
         self, open_store: OpenStore, proxy: Proxy, valkey: Valkey
     ) -> None:
-        store = await open_store(url=f"unix://{proxy.path}")
+        store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
         proxy.is_open = False
