@@ -138,6 +138,11 @@ async def new_servers(*stores: Store) -> AsyncIterator[None]:
     await until(lambda: all(link.timeline > before[link] and link.is_up for link in links))
 
 
+def is_up(store: Store) -> bool:
+    """Whether it is connected to all servers."""
+    return all(link.is_up for shard in store.topology.shards for link in (shard.link, shard.reads))
+
+
 async def log_partition(store: Store, topic: Topic, number: int = 0) -> LogPartition:
     """A partition of format `log`."""
     partition = await store.default.partition(topic, number)

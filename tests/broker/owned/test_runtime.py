@@ -12,7 +12,7 @@ from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.broker.owned.tally import IDLE_MS, Add, End, Read, Tallies, TallyKind, Wait
 from tests.store.conftest import OpenStore
-from tests.store.produced import until
+from tests.store.produced import is_up, until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -121,11 +121,11 @@ class TestTrouble:
         await tallies.ask("a", Add, "me", 1)
         proxy.is_open = False
         proxy.cut()
-        await until(lambda: not store.link.is_up)
+        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
         assert (await tallies.ask("a", Add, "me", 1)).startswith("refused")
         assert await tallies.ask("a", Read) == 1, "reading needs no store while our lease is beyond doubt"
         proxy.is_open = True
-        await until(lambda: store.link.is_up)
+        await until(lambda: is_up(store))
         assert await tallies.ask("a", Add, "me", 1) == 2
 
     async def test_a_write_whose_answer_was_lost_does_not_count_twice(
@@ -138,7 +138,7 @@ class TestTrouble:
         refused = tallies.ask("a", Add, "me", 1)
         await trap.sprung.wait()
         assert (await refused).startswith("refused")
-        await until(lambda: store.link.is_up)
+        await until(lambda: is_up(store))
         assert await tallies.ask("a", Read) == 1
         assert await tallies.ask("a", Add, "me", 1) == 2
         assert document(valkey)[b"total"] == b"2"
@@ -252,7 +252,7 @@ class TestTimers:
         await tallies.ask("a", Add, "me", 1)
         proxy.is_open = False
         proxy.cut()
-        await until(lambda: not store.link.is_up)
+        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
         (thing,) = tallies.runtime.things.values()
         tallies.clock_ms += IDLE_MS
         thing.ring_now()
