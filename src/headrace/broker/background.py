@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.access import Access
 from headrace.broker.hanging import Hanging
+from headrace.broker.network.flow import Turns
 from headrace.broker.tiering.retention import TieredRetention
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
@@ -90,8 +91,10 @@ class Background:
         """Compacts the partitions that this node leads, one after the other; of other topics none is looked at."""
         while True:
             await self._compaction_pause()
+            turns = Turns()
             for access, topic in self._topics():
-                await asyncio.sleep(0)  # reading the configs of thousands of topics takes a while, the first time
+                if turns.is_over():
+                    await asyncio.sleep(0)  # reading the configs of thousands of topics takes a while, the first time
                 if not self._broker.policy(topic).compacts:
                     continue
                 for number in self._broker.led(topic):
