@@ -13,6 +13,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from headrace.store.embedded.trial import HOST
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from tests.broker.peers import connect, create_topic
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.conftest import StartBroker
@@ -20,7 +26,7 @@ from tests.relays import Network, Relay, network
 from tests.replicated import ReplicatedServers, replicated
 
 pytestmark = pytest.mark.faults
-TOPIC, WAIT_S = "ledger", 20.0
+TOPIC, PARTITIONS, WAIT_S = "ledger", range(2), 20.0
 
 
 @pytest.fixture
@@ -60,22 +66,38 @@ def _send(producer: Producer, partition: int, value: bytes) -> KafkaError | None
 
 
 def _committed(broker: BrokerProcess) -> set[bytes]:
-    """What there is up to the ends of both partitions, which have to be stable."""
-    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "check", "isolation.level": "read_committed"})
+    """What is read up to the ends of both partitions."""
+    settings = {"bootstrap.servers": broker.address, "group.id": "check", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    found: set[bytes] = set()
+    ended: set[int] = set()
+
+    def is_read() -> bool:
+        for message in consumer.consume(100, 0.2):
+            if message.error() is not None:
+                ended.add(message.partition() or 0)
+            else:
+                found.add(message.value() or b"")
+        return len(ended) == len(PARTITIONS)
+
     try:
-        ends = {number: consumer.get_watermark_offsets(TopicPartition(TOPIC, number), WAIT_S)[1] for number in (0, 1)}
-        consumer.assign([TopicPartition(TOPIC, number, 0) for number in ends])
-        found: set[bytes] = set()
-
-        def is_read() -> bool:
-            found.update(message.value() or b"" for message in consumer.consume(100, 0.2))
-            places = consumer.position([TopicPartition(TOPIC, number) for number in ends])
-            return all(place.offset >= ends[place.partition] or ends[place.partition] == 0 for place in places)
-
-        wait_until(is_read, "the last stable offset stands still")
+        consumer.assign([TopicPartition(TOPIC, number, 0) for number in PARTITIONS])
+        wait_until(is_read, "the ends are not reached")
         return found
     finally:
         consumer.close()
+
+
+def _is_stable(broker: BrokerProcess) -> bool:
+    """Whether nothing is open in either partition."""
+    with connect(broker) as connection:
+        ends = []
+        for isolation in (0, 1):
+            wanted = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in PARTITIONS]
+            request = ListOffsetsRequest(isolation_level=isolation, topics=[ListOffsetsTopic(TOPIC, wanted)])
+            answer = connection.send_for(request, ListOffsetsResponse, 7)
+            ends.append({found.partition_index: found.offset for found in answer.topics[0].partitions})
+        return ends[0] == ends[1]
 
 
 def test_a_record_that_was_acknowledged_is_not_left_out_of_a_commit(
@@ -95,7 +117,8 @@ def test_a_record_that_was_acknowledged_is_not_left_out_of_a_commit(
     _send(producer, 1, b"second")
     with pytest.raises(KafkaException):
         producer.commit_transaction(WAIT_S)
-    wait_until(lambda: _committed(broker) == set(), "something was committed")
+    wait_until(lambda: _is_stable(broker), "the last stable offset stands still")
+    assert _committed(broker) == set()
     again = Producer({"bootstrap.servers": broker.address, "transactional.id": "mover"})
     again.init_transactions(WAIT_S)
     again.begin_transaction()

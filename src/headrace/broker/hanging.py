@@ -75,7 +75,7 @@ class Hanging:
         is_sure = True
         for org in list(self._store.organisations):
             if partitions := list(self._suspects(org)):
-                producers = await self._store.transactions.producers(org)
+                producers = await self._store.transactions.producers(org, self._broker.transactions.ids_of(org))
                 for partition in partitions:
                     is_sure &= await self._end_left_over(org, partition, producers)
         return is_sure

@@ -207,6 +207,10 @@ class TransactionCoordinator:
             return None
         return open_from(stored)
 
+    def ids_of(self, org: str) -> list[str]:
+        """The ids that this node has in memory."""
+        return [name.id for name in self._ids.things if name.org == org]
+
     @property
     def finished(self) -> Counter[str]:
         """How many transactions this node finished, by outcome."""

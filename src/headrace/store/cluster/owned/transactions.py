@@ -125,15 +125,15 @@ class TransactionStore(OwnedStore):
                 found.append(StoredOpen(int(row[0]), row[1].decode(), int(row[2]), Parts()) if known else None)
         return found
 
-    async def producers(self, org: str) -> dict[int, StoredProducer]:
-        """The producers of all ids, by producer id."""
-        names, found = await self.names(org), {}
+    async def producers(self, org: str, known: Iterable[str]) -> dict[int, StoredProducer]:
+        """The producers of all ids, by producer id; also of known ones that the store no longer lists."""
+        names, found = list({*await self.names(org), *known}), {}
         for at in range(0, len(names), _READ_AT_ONCE):
             part = names[at : at + _READ_AT_ONCE]
             commands = (("HMGET", self._all_keys.of(org).transaction(name), *_PRODUCER) for name in part)
             for name, row in zip(part, await self._topology.call_each(commands), strict=True):
-                if (known := _parse_producer(name, row)) is not None:
-                    found[known.producer_id] = known
+                if (stored := _parse_producer(name, row)) is not None:
+                    found[stored.producer_id] = stored
         return found
 
     async def producer(self, org: str, name: str) -> StoredProducer | None:
