@@ -68,7 +68,8 @@ def _send(producer: Producer, partition: int, value: bytes) -> KafkaError | None
 def _committed(broker: BrokerProcess) -> set[bytes]:
     """What is read up to the ends of both partitions."""
     settings = {"bootstrap.servers": broker.address, "group.id": "check", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    # The broker may leave a margin behind what the store lost: the log then starts behind it.
+    consumer = Consumer({**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
     found: set[bytes] = set()
     ended: set[int] = set()
 
@@ -100,9 +101,6 @@ def _is_stable(broker: BrokerProcess) -> bool:
         return ends[0] == ends[1]
 
 
-@pytest.mark.xfail(
-    reason="the last stable offset may stand still until the transaction is aborted by hand", strict=False
-)
 def test_a_record_that_was_acknowledged_is_not_left_out_of_a_commit(
     servers: ReplicatedServers, relays: Network, start_broker: StartBroker
 ) -> None:
@@ -127,4 +125,4 @@ def test_a_record_that_was_acknowledged_is_not_left_out_of_a_commit(
     again.begin_transaction()
     assert _send(again, 1, b"third") is None
     again.commit_transaction(WAIT_S)
-    assert _committed(broker) == {b"third"}
+    wait_until(lambda: _committed(broker) == {b"third"}, "a commit is not seen")  # its markers follow the answer

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
+_PATIENCE_S = 30.0
+"""How long after a change of servers an id that is not there may still be restored."""
 _MARGIN_MS = 60_000
 
 _Moment = tuple[str, int, int]
@@ -43,15 +45,18 @@ class Hanging:
     async def run(self) -> None:
         """Works until it is cancelled."""
         rest_s = self._broker.options.retention_check_interval_ms / 1000
-        told_s = looked_s = 0.0
+        told_s = looked_s = changed_s = 0.0
+        last: _Moment | None = None
         while True:
             await asyncio.sleep(_EVERY_S)
-            told_s, looked_s = told_s + _EVERY_S, looked_s + _EVERY_S
+            told_s, looked_s, changed_s = told_s + _EVERY_S, looked_s + _EVERY_S, changed_s + _EVERY_S
             now = self._moment()
+            if now != last:
+                last, changed_s = now, 0.0
             if now == self._looked and looked_s < rest_s:
                 continue
             try:
-                if await self._look():
+                if await self._look(patient=changed_s < _PATIENCE_S):
                     self._looked, looked_s = now, 0.0
             except KafkaError as error:
                 log.debug("the search for hanging transactions is postponed", extra={"why": str(error)})
@@ -70,22 +75,25 @@ class Hanging:
             if partition.producers.open and self._store.nodes.leads(partition.topic, partition.number):
                 yield partition
 
-    async def _look(self) -> bool:
-        """Whether it is known of all that somebody will end them; or, that nobody can tell."""
+    async def _look(self, *, patient: bool) -> bool:
+        """Whether it is known of all that somebody will end them; or, unless it is patient, that nobody can tell."""
         is_sure = True
         for org in list(self._store.organisations):
             if partitions := list(self._suspects(org)):
                 producers = await self._store.transactions.producers(org, self._broker.transactions.ids_of(org))
                 for partition in partitions:
-                    is_sure &= await self._end_left_over(org, partition, producers)
+                    is_sure &= await self._end_left_over(org, partition, producers, patient=patient)
         return is_sure
 
-    async def _end_left_over(self, org: str, partition: Partition, producers: dict[int, StoredProducer]) -> bool:
+    async def _end_left_over(
+        self, org: str, partition: Partition, producers: dict[int, StoredProducer], *, patient: bool
+    ) -> bool:
         await partition.confirm()
         is_sure = True
         for producer_id in list(partition.producers.open):
             stored = producers.get(producer_id)
             if stored is None:
+                is_sure &= not patient
                 continue
             if stored.is_settled(self._store.transactions.server):
                 check = partial(self._check, org, stored)
