@@ -12,27 +12,31 @@ import pytest
 from bench.__main__ import PARTS
 from bench.targets import TARGETS
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("bench")]  # or each worker would run it once
+pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_S = 580
 FIGURE = re.compile(r"^  (?P<workload>.+) \[(?P<unit>.+)\]: (?P<medians>.+)$", re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """What `python -m bench --quick` printed, and the folder that it wrote to."""
-    out = tmp_path_factory.mktemp("bench")
+def run_quick(out: Path) -> str:
+    """What `python -m bench --quick` prints; it writes its report to a folder."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--out", str(out)],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, out
+    return done.stdout
 
 
-def test_every_part_gives_figures_and_none_fails(quick_run: tuple[str, Path]) -> None:
-    printed, _ = quick_run
+def test_the_quick_form_measures_every_part_and_reports_every_target(tmp_path: Path) -> None:
+    """One test, because the run takes a minute."""
+    check_figures(run_quick(tmp_path))
+    check_report(tmp_path)
+
+
+def check_figures(printed: str) -> None:
+    """Every part gave figures, and none failed."""
     for name, part in PARTS.items():
         if part.in_quick:
             section = printed.split(f"{name}: {part.about}\n", 1)[1]
@@ -48,8 +52,8 @@ def numbers(medians: str) -> list[str]:
     return [system.rsplit(" ", 1)[1] for system in medians.split(", ")]
 
 
-def test_the_report_has_every_target_and_a_picture_for_each_part_that_compares(quick_run: tuple[str, Path]) -> None:
-    _, out = quick_run
+def check_report(out: Path) -> None:
+    """It has every target, and a picture for each part that compares."""
     report = (out / "report.md").read_text()
     for target in TARGETS:
         assert f"| {target.text}" in report

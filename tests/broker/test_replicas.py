@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -140,7 +141,11 @@ def test_a_broker_that_leaves_is_no_replica_and_the_next_one_leads(
     before = replicas_of(cluster[1], topic)
     cluster[3].stop()
     wait_until(lambda: nodes_of(cluster[1]) == nodes_of(cluster[2]) == {1, 2}, "the broker that left is still there")
-    assert replicas_of(cluster[2], topic) == {n: [node for node in ids if node != 3] for n, ids in before.items()}
+    after = replicas_of(cluster[2], topic)
+    assert after == replicas_of(cluster[1], topic)
+    assert {n: set(ids) for n, ids in after.items()} == {n: set(ids) - {3} for n, ids in before.items()}
+    # Which of the two leads depends on the topic's id, and on what each has already: at most 1.25 times its share.
+    assert max(Counter(ids[0] for ids in after.values()).values()) <= 8
     cluster[3].start()
     wait_until(lambda: all(nodes_of(each) == set(NODES) for each in cluster.values()), "the broker is not back")
     assert replicas_of(cluster[1], topic) == before
