@@ -117,6 +117,11 @@ class Access(Checks):
             return found
         return [topic for topic in found if self._rights.allows(ask, ResourceType.TOPIC, topic.name)]
 
+    @property
+    def topics_version(self) -> int:
+        """Rises with every change of a topic that this node has seen."""
+        return self._organisation.catalogue.version
+
     def partition_count(self) -> int:
         """Partitions of all topics together, for limits."""
         return sum(topic.partitions for topic in self._organisation.catalogue.by_name.values())

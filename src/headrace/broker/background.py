@@ -54,6 +54,31 @@ class Untouched:
         return [number for number in numbers if number not in skipped]
 
 
+class CompactedTopics:
+    """The topics of an organisation that are compacted, found anew only when a topic or a default has changed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known: dict[str, tuple[tuple[int, int], list[Topic]]] = {}
+
+    async def of(self, access: Access) -> list[Topic]:
+        organisation, moment = access.caller.organisation, self._moment(access)
+        known = self._known.get(organisation)
+        if known is not None and known[0] == moment:
+            return known[1]
+        found, turns = [], Turns()
+        for topic in access.topics(Operation.DESCRIBE):
+            if turns.is_over():
+                await asyncio.sleep(0)
+            if self._broker.policy(topic).compacts:
+                found.append(topic)
+        self._known[organisation] = moment, found  # as of before: what changed meanwhile is seen the next time
+        return found
+
+    def _moment(self, access: Access) -> tuple[int, int]:
+        return access.topics_version, self._broker.store.policies.revision
+
+
 class Background:
     """The tasks of one node."""
 
@@ -61,6 +86,7 @@ class Background:
         self._broker = broker
         self._tiered_retention = TieredRetention(broker.store)
         self._untouched = Untouched(broker)
+        self._compacted = CompactedTopics(broker)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -91,12 +117,7 @@ class Background:
         """Compacts the partitions that this node leads, one after the other; of other topics none is looked at."""
         while True:
             await self._compaction_pause()
-            turns = Turns()
-            for access, topic in self._topics():
-                if turns.is_over():
-                    await asyncio.sleep(0)  # reading the configs of thousands of topics takes a while, the first time
-                if not self._broker.policy(topic).compacts:
-                    continue
+            for access, topic in await self._compacted_topics():
                 for number in self._broker.led(topic):
                     try:
                         await self._compact(access, topic, number)
@@ -105,6 +126,10 @@ class Background:
                         log.info("compaction is postponed", extra=extra)
                     except Exception:
                         log.exception("compaction failed", extra={"partition": f"{topic.name}-{number}"})
+
+    async def _compacted_topics(self) -> list[tuple[Access, Topic]]:
+        everybody = [Access(self._broker, system_caller(name)) for name in self._broker.store.organisations]
+        return [(access, topic) for access in everybody for topic in await self._compacted.of(access)]
 
     async def _look_after_old_records(self) -> None:
         """The retention of topics that are not tiered."""

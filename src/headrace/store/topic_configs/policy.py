@@ -166,12 +166,15 @@ class TopicPolicies:
     def __init__(self) -> None:
         self._defaults: Mapping[str, str] = {}
         self._made: dict[str, tuple[Topic, TopicPolicy]] = {}
+        self.revision = 0
+        """Rises whenever the defaults change, and any topic's policy with them."""
         self.replicas = 0
         """The default for topics, which also applies to groups and other state of the brokers."""
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
         """Puts what the broker was given behind the topics' own configs."""
         self._defaults = defaults
+        self.revision += 1
         self.replicas = int(defaults.get(COPIES, "1")) - 1
         self._made.clear()
 
