@@ -26,24 +26,16 @@ class Readable:
     @property
     def high_watermark(self) -> int:
         """Where consumers stop: the end, or what enough replicas have where the topic asks for that."""
-        me = cast("Partition", self)
-        return me.copies.high_watermark if me.policy.replicas else me.end
-
-    @property
-    def readable_bytes(self) -> int:
-        """How much has been appended up to there, in all."""
-        me = cast("Partition", self)
-        return me.copies.readable_bytes if me.policy.replicas else me.index.size_bytes
+        return self.ends.high_watermark
 
     @property
     def stable_end(self) -> int:
         """The last stable offset: before it every transaction has ended, and consumers may read."""
-        me = cast("Partition", self)
-        return me.copies.stable_end if me.policy.replicas else self.ended_up_to
+        return self.ends.stable_end
 
     @property
     def ends(self) -> Ends:
-        """All three: every Fetch asks for them, of every partition."""
+        """All of one look: every Fetch asks for them, of every partition."""
         me = cast("Partition", self)
         if me.policy.replicas:
             return Ends(me.copies.high_watermark, me.copies.stable_end, me.copies.readable_bytes)
@@ -53,10 +45,8 @@ class Readable:
     def ended_up_to(self) -> int:
         """Before it every transaction of the log has ended."""
         me = cast("Partition", self)
-        if not me.producers.open:
-            return me.end
-        first = next(iter(me.producers.open.values()))
-        return max(min(first, me.end), me.log_start)
+        first = me.producers.first_open()
+        return me.end if first is None else max(min(first, me.end), me.log_start)
 
     # -- long polls ---------------------------------------------------------------------------------------------
 
