@@ -11,6 +11,8 @@ from headrace.store.embedded.trial import HOST, TrialServer
 from tests.broker_process import wait_until
 
 NAME = "main"
+SENTINEL = ("sentinel.conf", "--sentinel")
+"""How a server is told that it is one."""
 _DOWN_AFTER_MS = 1_500
 _TIMEOUT_S = 60.0
 _SERVER = {"save": "", "appendonly": "no", "repl-diskless-sync-delay": "0", "repl-ping-replica-period": "1"}
@@ -20,10 +22,18 @@ class WatchedServers:
     """`servers` has the first primary first; which one is it now is for the sentinels to say."""
 
     def __init__(self, folder: Path, *, replicas: int = 2, sentinels: int = 3) -> None:
-        self.servers = [TrialServer(folder / f"server-{n}", dict(_SERVER)) for n in range(1 + replicas)]
-        self.sentinels = [
-            TrialServer(folder / f"sentinel-{n}", {}, "sentinel.conf", "--sentinel") for n in range(sentinels)
-        ]
+        self.servers = [self._new_server(folder / f"server-{n}", dict(_SERVER)) for n in range(1 + replicas)]
+        self.sentinels = [self._new_sentinel(folder / f"sentinel-{n}") for n in range(sentinels)]
+
+    def _new_server(self, folder: Path, options: dict[str, str]) -> TrialServer:
+        return TrialServer(folder, options)
+
+    def _new_sentinel(self, folder: Path) -> TrialServer:
+        return TrialServer(folder, {}, *SENTINEL)
+
+    def _more_lines(self) -> list[str]:
+        """What else the sentinels' files say."""
+        return []
 
     @property
     def url(self) -> str:
@@ -41,7 +51,7 @@ class WatchedServers:
                 f"sentinel monitor {NAME} {HOST} {first.port} {len(self.sentinels) // 2 + 1}\n"
                 f"sentinel down-after-milliseconds {NAME} {_DOWN_AFTER_MS}\n"
                 f"sentinel failover-timeout {NAME} 6000\n"
-                f"sentinel parallel-syncs {NAME} 2\n"
+                f"sentinel parallel-syncs {NAME} 2\n" + "".join(f"{line}\n" for line in self._more_lines())
             )
             sentinel.start()
         wait_until(self.are_sentinels_together, "the sentinels do not find each other", _TIMEOUT_S)

@@ -28,6 +28,7 @@ from headrace.store.redis.address import Address, HostPort, parse_address
         ("redis://[::1]:7000", Address(host="::1", port=7000)),
         ("unix:///run/redis.sock", Address(path="/run/redis.sock")),
         ("unix:///run/redis.sock?db=2&password=secret", Address(path="/run/redis.sock", database=2, password="secret")),
+        ("redis://h?username=50%2525&password=50%2525", Address(host="h", username="50%25", password="50%25")),
         ("unix://:secret@/run/redis.sock", Address(path="/run/redis.sock", password="secret")),
         (
             "redis+cluster://user:p%2Cw@a:7000,b,[::1]:7001",
@@ -48,6 +49,20 @@ from headrace.store.redis.address import Address, HostPort, parse_address
                 seeds=(HostPort("s1", 26379), HostPort("s2", 5000)),
                 primary_name="main",
                 sentinel_password="other",
+            ),
+        ),
+        (
+            "rediss+sentinel://mill:pw@s1/main?ssl_ca_certs=/ca.pem&sentinel_username=miller&sentinel_password=o%26r",
+            Address(
+                form="sentinel",
+                tls=True,
+                ca_file="/ca.pem",
+                username="mill",
+                password="pw",
+                seeds=(HostPort("s1", 26379),),
+                primary_name="main",
+                sentinel_username="miller",
+                sentinel_password="o&r",
             ),
         ),
     ],

@@ -101,7 +101,7 @@ def parse_address(url: str) -> Address:
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
-    username = unquote(username or query.get("username", ""))
+    username = unquote(username) or query.get("username", "")
     password = unquote(password) or query.get("password", "")
     if parts.scheme == "unix":
         path = unquote(f"{hosts}{parts.path}")

@@ -103,6 +103,11 @@ class RedisLink:
         return f"{self.server.get('run_id', '')} {self.server.get('master_replid', '')}"
 
     @property
+    def why_away(self) -> str:
+        """Why there is no connection, or why the last one ended."""
+        return self._why_away
+
+    @property
     def is_in_cluster(self) -> bool:
         """Whether the server is one of a cluster, by its own word: Redis and Valkey name the fact differently."""
         return "cluster" in (self.server.get("redis_mode"), self.server.get("server_mode"))

@@ -85,7 +85,12 @@ class Sentinels:
         if words and all(word.primary is None for word in words):
             raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'")
         seen = f"{len(words)} of {total} answer" if words else "none answers"
-        raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen})")
+        raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})")
+
+    def _trouble(self) -> str:
+        """Why one that is silent cannot be asked: a wrong password looks like a dead sentinel otherwise."""
+        why = next((f"{place}: {link.why_away}" for place, link in self._links.items() if not link.is_up), "")
+        return f"; {why}" if why else ""
 
     async def _ask(self, places: list[HostPort]) -> list[_Word]:
         words = await asyncio.gather(*(self._word_of(self._open(place)) for place in places))

@@ -1,0 +1,53 @@
+"""What happens to servers behind sentinels under load."""
+
+from __future__ import annotations
+
+from signal import Signals
+
+from headrace.store.embedded.trial import TrialServer
+from tests.broker_process import wait_until
+from tests.conftest import StartBroker
+from tests.faults.load import Load
+from tests.sentinels import WatchedServers
+
+
+class SentinelLoad(Load):
+    """The load, and what is done to the servers."""
+
+    def __init__(self, servers: WatchedServers, start_broker: StartBroker, seed: int) -> None:
+        self.servers = servers
+        nodes = [start_broker(redis=servers.url, node_id=node_id, node_lease_ms=3_000) for node_id in (1, 2)]
+        super().__init__(nodes, seed)
+
+    def lose_the_primary(self) -> TrialServer:
+        dead = self.servers.kill_primary()
+        self.sender.goes_on()
+        return dead
+
+    def kill_the_primary(self) -> None:
+        self.lose_the_primary().start()
+        self._wait_in_step()
+
+    def fail_over(self) -> None:
+        self.servers.fail_over()
+        self.sender.goes_on()
+        self._wait_in_step()
+
+    def freeze_the_primary(self) -> None:
+        """It is replaced, and comes back in the belief that it is the primary still."""
+        old = self.servers.primary
+        old.send_signal(Signals.SIGSTOP)
+        wait_until(lambda: self.servers.primary is not old, "no failover", 60)
+        self.sender.goes_on()
+        old.send_signal(Signals.SIGCONT)
+        self.sender.goes_on()
+        self._wait_in_step()
+
+    def lose_a_sentinel(self) -> None:
+        sentinel = self.random.choice(self.servers.sentinels)
+        sentinel.kill()
+        self.kill_the_primary()
+        sentinel.start()
+
+    def _wait_in_step(self) -> None:
+        wait_until(self.servers.are_replicas_in_step, "the replicas do not follow", 60)
