@@ -4,8 +4,8 @@ Nothing of the log is cached or read here: a script returns its end. Then the ca
 wanted, and it is appended at exactly that place. Redis rejects it if anything was appended meanwhile, and everything is
 repeated. The leader finds the marker like any foreign entry.
 
-After a change of server, a log that its leader has not yet compared with what was acknowledged is left alone: a marker
-would take the place of entries that the leader is about to restore.
+After a change of server, a log that its leader has not yet compared with what was acknowledged is left alone, and so
+is one that is being made again: a marker would take the place of entries that the leader is about to restore.
 """
 
 from __future__ import annotations

@@ -80,6 +80,9 @@ class LogPartition(Partition):
     async def catch_up(self) -> None:
         await recovery.catch_up(self)
 
+    async def remake_rest(self) -> None:
+        await recovery.remake_rest(self)
+
     async def go_behind_lost(self) -> None:
         await recovery.go_behind_lost(self)
 

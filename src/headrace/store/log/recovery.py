@@ -253,6 +253,17 @@ async def _restore(partition: LogPartition, store_base: int, store_end: int) -> 
     partition.count_event("restored_entries", len(missing))
 
 
+async def remake_rest(partition: LogPartition) -> None:
+    """Goes on where a node stopped that made the log again: the floor says how far it went."""
+    newest = await partition.link.call("XREVRANGE", partition.keys.log, "+", "-", "COUNT", 1)
+    last = parse_entry(newest[0]) if newest else None
+    store_base = base_of(newest[0]) if newest else partition.clean.end - 1
+    behind = last.end if last else store_base + 1
+    if behind < partition.end:
+        await _restore(partition, store_base, max(behind, partition.local_start, partition.clean.end))
+    await _restore_side_keys(partition)
+
+
 async def _append_again(partition: LogPartition, entry: Entry) -> bool:
     """Whether the entry is in its place now. One by one: should one be refused, the next must not go in."""
     link, key = partition.link, partition.keys.log

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cold_log import ColdLog, ColdPartition
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.confidence import Confidence, Level
-from headrace.store.partition import origin
+from headrace.store.partition import losses, origin
 from headrace.store.partition.compactions import Compactions
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.copies import Copies
@@ -69,6 +69,8 @@ class Partition(Readable, ABC):
         """By which node, on which server, as the store says (`origin.py`)."""
         self.left: int | None = None
         """Where the log ended when it was last left in good order; None once somebody took it up again."""
+        self.is_being_remade = False
+        """Whether a node began to make the log again, and did not come to the end: it may have died."""
         self.trouble: str | None = None
         """The last recorded reason why records stay in Redis; None if nothing was recorded."""
         self.tail = Tail(context.tails)
@@ -168,6 +170,7 @@ class Partition(Readable, ABC):
             await (self.load() if level is Level.UNREAD else self.recover())
             self.confidence.loaded(look)
         await self.catch_up()
+        await losses.finish_remaking(self)
         await origin.take_up(self)
         if seen is None or seen.term != view.term:
             self.trouble = None  # another node may have led meanwhile, and noted something else
@@ -184,6 +187,10 @@ class Partition(Readable, ABC):
     @abstractmethod
     async def catch_up(self) -> None:
         """Takes in what somebody else appended, or what we did without learning of it."""
+
+    @abstractmethod
+    async def remake_rest(self) -> None:
+        """Restores what another node, which made the log again, did not come to; what nobody has is a gap."""
 
     @abstractmethod
     async def go_behind_lost(self) -> None:
@@ -203,6 +210,7 @@ class Partition(Readable, ABC):
         lost = self.confidence.lose_track()
         await self.make_again(self.end)
         yield
+        await losses.note_remade(self)
         self.confidence.find_track(lost)
 
     async def make_again(self, end: int) -> None:

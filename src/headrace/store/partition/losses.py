@@ -54,18 +54,20 @@ class Meta(NamedTuple):
     """By which node, on which server (`origin.py`); empty if nobody ever did."""
     left: int | None
     """Where the log ended when that node left it in good order."""
+    is_being_remade: bool
+    """Whether a node began to make a log again that was not there, and has not said that it is done."""
     losses: tuple[bytes, bytes, bytes]
     """Floor, epochs and gaps as they are stored, to be written over as they were read."""
 
 
-FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left")
+FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking")
 _EPOCHS = msgspec.json.Decoder(list[EpochStart])
 _GAPS = msgspec.json.Decoder(list[Gap])
 
 
 def parse(facts: list[Any]) -> Meta:
     """The reply of HMGET for FIELDS."""
-    start, floor, epochs, gaps, local, server, left = facts
+    start, floor, epochs, gaps, local, server, left, remaking = facts
     return Meta(
         start is not None,
         int(start or 0),
@@ -75,6 +77,7 @@ def parse(facts: list[Any]) -> Meta:
         int(local or 0),
         server.decode() if server else "",
         int(left) if left is not None else None,
+        remaking is not None,
         (floor or b"", epochs or b"", gaps or b""),
     )
 
@@ -85,6 +88,7 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.trimmed_to = max(partition.trimmed_to, meta.local)
     partition.floor = max(partition.floor, meta.floor)
     partition.taken_up, partition.left = meta.taken_up, meta.left
+    partition.is_being_remade = meta.is_being_remade
     partition.gaps = _united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         partition.epochs = meta.epochs
@@ -130,6 +134,19 @@ async def give_up(partition: Partition, start: int, end: int) -> None:
         if not _is_noted(partition, start, end):
             raise LeftToLeader(repr(partition))
     await record_gap(partition, start, end)
+
+
+async def finish_remaking(partition: Partition) -> None:
+    """Goes on with a log that was made again by a node that died over it: what it did not come to is a loss too."""
+    if partition.is_being_remade and origin.leads(partition):
+        await partition.remake_rest()
+        await note_remade(partition)
+
+
+async def note_remade(partition: Partition) -> None:
+    """All that could be restored is there, and what could not is noted."""
+    await partition.link.call("HDEL", partition.keys.meta, "remaking")
+    partition.is_being_remade = False
 
 
 def _is_noted(partition: Partition, start: int, end: int) -> bool:

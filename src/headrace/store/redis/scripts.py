@@ -27,12 +27,13 @@ _OF_ROOMS = (
 
 SOURCES = _OF_ROOMS | {
     # An empty stream comes into being by a group alone. What is there already stays as it is; a log that has to be
-    # made again starts behind all that it gave out.
+    # made again starts behind all that it gave out, and is marked until all is there that can be restored.
     "make_partition": BELOW
     + """
-        local floor = redis.call('HGET', KEYS[3], 'floor') or '0'
-        if below(floor, ARGV[1]) and redis.call('EXISTS', KEYS[1]) == 0 then
-            redis.call('HSET', KEYS[3], 'floor', ARGV[1])
+        if redis.call('EXISTS', KEYS[1]) == 0 and ARGV[1] ~= '0' then
+            local floor = redis.call('HGET', KEYS[3], 'floor') or '0'
+            if below(floor, ARGV[1]) then redis.call('HSET', KEYS[3], 'floor', ARGV[1]) end
+            redis.call('HSET', KEYS[3], 'remaking', 1)
         end
         for at = 1, 2 do
             if redis.call('EXISTS', KEYS[at]) == 0 then

@@ -99,6 +99,9 @@ class StreamPartition(Partition):
     async def catch_up(self) -> None:
         await stream_look.catch_up(self)
 
+    async def remake_rest(self) -> None:
+        await stream_recovery.remake_rest(self)
+
     async def go_behind_lost(self) -> None:
         await stream_look.go_behind_lost(self)
 

@@ -65,6 +65,18 @@ async def rebuild(partition: StreamPartition) -> None:
     partition.count_anew()
 
 
+async def remake_rest(partition: StreamPartition) -> None:
+    """Goes on where a node stopped that made the stream again: the floor says how far it went."""
+    stored_end, offsets = await _stored_end(partition), partition.index.offsets
+    if stored_end == partition.log_start and len(offsets):
+        stored_end = max(stored_end, offsets[0])
+    if stored_end < partition.end:
+        await _restore(partition, stored_end)
+    await _restore_side_keys(partition)
+    partition.producers.outdate()
+    partition.count_anew()
+
+
 def _known_start(partition: StreamPartition, kept: Entry) -> int:
     """Where entries began that the stream held; at what the cache has if it held nothing before that."""
     offsets = partition.index.offsets

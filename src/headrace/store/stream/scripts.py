@@ -30,9 +30,10 @@ STREAM_SOURCES = {
     # Entries that are there stay: a topic made over a stream takes it over.
     "make_stream": BELOW
     + """
-        local floor = redis.call('HGET', KEYS[4], 'floor') or '0'
-        if below(floor, ARGV[1]) and redis.call('EXISTS', KEYS[1]) == 0 then
-            redis.call('HSET', KEYS[4], 'floor', ARGV[1])
+        if redis.call('EXISTS', KEYS[1]) == 0 and ARGV[1] ~= '0' then
+            local floor = redis.call('HGET', KEYS[4], 'floor') or '0'
+            if below(floor, ARGV[1]) then redis.call('HSET', KEYS[4], 'floor', ARGV[1]) end
+            redis.call('HSET', KEYS[4], 'remaking', 1)
         end
         for at = 1, 3 do
             if redis.call('EXISTS', KEYS[at]) == 0 then

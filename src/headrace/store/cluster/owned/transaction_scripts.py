@@ -58,6 +58,7 @@ TRANSACTION_SOURCES = {
         if redis.call('EXISTS', KEYS[1]) == 0 then return {-1, 0} end
         local server = redis.call('HGET', KEYS[2], 'server') or ''
         if string.sub(server, 1, #ARGV[1]) ~= ARGV[1] then return {-2, 0} end
+        if redis.call('HEXISTS', KEYS[2], 'remaking') == 1 then return {-2, 0} end
         local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
         local meta = redis.call('HMGET', KEYS[2], 'start', 'local', 'floor', 'epochs')
         local finish = 0
