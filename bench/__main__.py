@@ -30,6 +30,7 @@ class Part(NamedTuple):
 PARTS = {
     "throughput": Part("produce, consume from the start and at the tail"),
     "stream": Part("format stream: in and out of one partition against raw XADD and XRANGE"),
+    "store_share": Part("the store's CPU per MB, with and without its append-only file, and with other allocators"),
     "latency": Part("end to end at a fixed rate"),
     "small_producers": Part("100 connections, linger.ms=0"),
     "groups": Part("forming groups of 2, 20, 200; commits and offset fetches"),
