@@ -53,10 +53,11 @@ class _Sized(Headrace):
 
     def grow_log(self, entries: int) -> None:
         while self.log_end < entries * self.factor:
-            some = min(_PIPELINED, entries * self.factor - self.log_end)
-            request = produce_request(_TOPIC, {0: batch_of(b"x" * 100, timestamp=_LONG_AGO + self.log_end)})
-            self.connection.send_pipelined([request] * some, PRODUCE_BY_NAME)
-            self.log_end += some
+            stop = min(self.log_end + _PIPELINED, entries * self.factor)
+            times = (_LONG_AGO + number for number in range(self.log_end, stop))
+            requests = [produce_request(_TOPIC, {0: batch_of(b"x" * 100, timestamp=time)}) for time in times]
+            self.connection.send_pipelined(requests, PRODUCE_BY_NAME)
+            self.log_end = stop
 
     def grow_topics(self, topics: int) -> None:
         for number in range(topics * self.factor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -86,6 +87,17 @@ def read_cached(partition: LogPartition) -> Callable[[], Awaitable[object]]:
         assert partition.read_cached(0, 1 << 20, True) is not None
 
     return read
+
+
+async def test_a_time_within_a_stretch_of_small_entries_is_found_by_one_command(
+    valkey: Valkey, partition: LogPartition
+) -> None:
+    for at in range(200):
+        await produce(partition, b"x", timestamps=[1000 + at])
+    assert len(partition.index) == 1
+    for at in (0, 55, 199):
+        assert await partition.find_time(1000 + at) == (at, 1000 + at)
+        assert await cost(valkey, partial(partition.find_time, 1000 + at)) == {"xrange": 1}
 
 
 async def test_many_small_batches_cost_few_appends(valkey: Valkey, partition: LogPartition) -> None:

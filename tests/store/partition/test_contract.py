@@ -271,6 +271,27 @@ async def test_records_are_found_by_time(store: Store, either: Partition) -> Non
     assert newest[1] == max(stamps)
 
 
+async def test_times_out_of_order_are_found_in_long_stretches_and_after_a_restart(
+    store: Store, either: Partition, open_store: OpenStore
+) -> None:
+    began = store.clock.wall_ms() - 1000
+    times = [began + 5 * at + (-40 if at % 7 == 0 else 35 if at % 11 == 0 else 0) for at in range(150)]
+    for first in range(0, 150, 3):
+        await produce(either, *numbers(first, first + 3), timestamps=times[first : first + 3])
+    found = await all_of(either)
+    asked = [began - 50, *(one.timestamp + late for one in found[::5] for late in (0, 1)), began + 10**9]
+
+    def first_at(timestamp: int) -> tuple[int, int] | None:
+        return next(((one.offset, one.timestamp) for one in found if one.timestamp >= timestamp), None)
+
+    again = await on(await open_store(), either)
+    for partition in (either, again, again):  # what the first look at it found out serves the second
+        assert [await partition.find_time(timestamp) for timestamp in asked] == [first_at(time) for time in asked]
+    await either.delete_before(found[70].offset)
+    found = found[70:]
+    assert [await either.find_time(timestamp) for timestamp in asked] == [first_at(time) for time in asked]
+
+
 async def test_an_empty_partition_has_no_times(either: Partition) -> None:
     assert (await either.find_time(0), await either.find_newest()) == (None, None)
     assert await either.find_earliest() == either.end == 0

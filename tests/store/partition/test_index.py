@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.store.partition.by_time import Found, Newest, find_first, find_newest
 from headrace.store.partition.index import Index, Point, Stretch
+from headrace.store.partition.time_steps import STEP_ENTRIES, TimeSteps, Walked
 
 NO_TIME = -1
 
@@ -33,7 +34,7 @@ class Log:
     """Records in a list, of which the first are deleted; what is read of it is counted."""
 
     def __init__(self, records: list[Written], interval_bytes: int) -> None:
-        self.records, self.start, self.reads = records, 0, 0
+        self.records, self.start, self.reads, self.seen = records, 0, 0, 0
         self.index = Index(interval_bytes)
         self.stored: list[Point] = []
         for offset, record in enumerate(records):
@@ -59,8 +60,13 @@ class Log:
         stop = len(self.records) if stretch.stop is None else stretch.stop
         return [(at, self.records[at].timestamp) for at in range(max(stretch.first, self.start), stop)]
 
-    async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:
-        return next((found for found in self._left(stretch) if found[1] >= timestamp), None)
+    async def first_in(self, stretch: Stretch, timestamp: int, walked: Walked) -> Found | None:
+        for found in self._left(stretch):
+            walked.see(*found)
+            self.seen += 1
+            if found[1] >= timestamp:
+                return found
+        return None
 
     async def newest_in(self, stretch: Stretch) -> Found | None:
         newest = Newest()
@@ -90,6 +96,58 @@ async def test_records_are_found_by_time(log: Log, deletions: list[int], timesta
     log.reads = 0
     assert await find_newest(log.index, log.start, log) == newest
     assert log.reads <= 3
+
+
+class LongLog(Log):
+    """Two stretches of many steps; times go up and down, and some records have none."""
+
+    def __init__(self, times: list[int]) -> None:
+        super().__init__([Written(time, 0) for time in times for _ in range(10)], interval_bytes=200)
+
+    def first_at(self, timestamp: int) -> Found | None:
+        records = enumerate(self.records[self.start :], self.start)
+        return next(((at, record.timestamp) for at, record in records if record.timestamp >= timestamp), None)
+
+
+long_logs = st.builds(LongLog, st.lists(st.one_of(st.just(NO_TIME), st.integers(0, 20)), min_size=35, max_size=40))
+
+
+@given(long_logs, st.integers(0, 300), st.lists(st.integers(0, 22), min_size=1, max_size=6), st.booleans())
+async def test_steps_lead_to_the_same_record(log: LongLog, deletion: int, asked: list[int], loads: bool) -> None:
+    if loads:
+        log.load()
+    half = len(asked) // 2
+    for at, timestamp in enumerate(asked):
+        if at == half:
+            log.delete_before(deletion)
+        assert await find_first(log.index, log.start, timestamp, log) == log.first_at(timestamp)
+
+
+async def test_a_time_is_found_within_a_step_of_entries_and_after_a_restart_from_the_second_time_on() -> None:
+    log = LongLog(list(range(10, 50)))
+
+    async def seen_for(timestamp: int) -> int:
+        log.seen = 0
+        assert await find_first(log.index, 0, timestamp, log) == log.first_at(timestamp)
+        return log.seen
+
+    counted = [await seen_for(timestamp) for timestamp in range(60)]
+    assert max(counted) <= STEP_ENTRIES + 1
+    log.load()
+    assert await seen_for(29) > STEP_ENTRIES  # the last of the first stretch, which was not counted
+    again = [await seen_for(timestamp) for timestamp in range(60)]
+    assert max(again) <= STEP_ENTRIES + 1
+
+
+def test_an_entry_of_unknown_times_ends_what_a_walk_tells() -> None:
+    steps = TimeSteps()
+    walked = Walked(steps, NO_TIME)
+    for offset in range(STEP_ENTRIES):
+        walked.see(offset, 5)
+    walked.see(STEP_ENTRIES, None)
+    for offset in range(STEP_ENTRIES + 1, 4 * STEP_ENTRIES):
+        walked.see(offset, 7)
+    assert len(steps) == 0
 
 
 @given(logs, st.integers(0, 40), st.integers(0, 25), st.booleans())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.store.partition.by_time import Found, Newest
 from headrace.store.partition.entries import Entry
 from headrace.store.partition.index import Stretch
+from headrace.store.partition.time_steps import Walked
 from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, iter_headers
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.records import NO_TIMESTAMP
@@ -53,9 +54,9 @@ class LogTimes:
         self._partition = partition
         self._walk = walk
 
-    async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:
+    async def first_in(self, stretch: Stretch, timestamp: int, walked: Walked) -> Found | None:
         find = partial(find_time, timestamp=timestamp, start=self._partition.local_start)
-        async for found in self._look_into(stretch, timestamp, find):
+        async for found in self._look_into(stretch, timestamp, find, walked):
             return found
         return None
 
@@ -66,12 +67,17 @@ class LogTimes:
             newest.see(*found)
         return newest.found
 
-    async def _look_into(self, stretch: Stretch, timestamp: int, find: _Find) -> AsyncIterator[Found]:
+    async def _look_into(
+        self, stretch: Stretch, timestamp: int, find: _Find, walked: Walked | None = None
+    ) -> AsyncIterator[Found]:
         """The results from each batch that may have a record at or after a time."""
         start, unpacking = self._partition.local_start, self._partition.context.unpacking
         async for entries in self._walk(stretch.first, stretch.stop):
             for entry in entries:
-                for batch, header in _batches_as_late(entry, timestamp, start):
+                headers = list(iter_headers(entry.data))
+                if walked is not None:
+                    walked.see(entry.base, _said_newest(entry, headers))
+                for batch, header in _batches_as_late(entry, headers, timestamp, start):
                     try:
                         async with unpacking.records(batch, header, MAX_UNPACKED_BYTES) as data:
                             found = await unpacking.go_over(find(data, header))
@@ -98,8 +104,20 @@ def _find_newest(data: Buffer, header: BatchHeader, start: int) -> Steps[Found |
     return newest.found
 
 
-def _batches_as_late(entry: Entry, timestamp: int, start: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-    for pos, header in iter_headers(entry.data):
+_Headers = list[tuple[int, BatchHeader]]
+
+
+def _said_newest(entry: Entry, headers: _Headers) -> int | None:
+    """The newest time of an entry; None if its headers do not say."""
+    if not all(entry.says_times(header) for _, header in headers):
+        return None
+    return max((header.max_timestamp for _, header in headers), default=NO_TIMESTAMP)
+
+
+def _batches_as_late(
+    entry: Entry, headers: _Headers, timestamp: int, start: int
+) -> Iterator[tuple[memoryview, BatchHeader]]:
+    for pos, header in headers:
         if header.next_offset > start and _may_be(entry, header, timestamp):
             yield memoryview(entry.data)[pos : pos + header.length], header
 

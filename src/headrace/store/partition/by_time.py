@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import Protocol
 
 from headrace.store.partition.index import Index, Stretch
+from headrace.store.partition.time_steps import Walked
 from headrace.wire.records import NO_TIMESTAMP
 
 Found = tuple[int, int]
@@ -20,8 +21,8 @@ class Looks(Protocol):
     """Implemented by each format: reads a stretch, and knows which of its records are left."""
 
     @abstractmethod
-    async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:
-        """The first record at or after a time."""
+    async def first_in(self, stretch: Stretch, timestamp: int, walked: Walked) -> Found | None:
+        """The first record at or after a time; what is read on the way is shown to `walked`."""
 
     @abstractmethod
     async def newest_in(self, stretch: Stretch) -> Found | None:
@@ -31,7 +32,7 @@ class Looks(Protocol):
 async def find_first(index: Index, start: int, timestamp: int, looks: Looks) -> Found | None:
     """The first record from an offset on that is at or after a time."""
     while (stretch := index.stretch_as_late(timestamp, start)) is not None:
-        if (found := await looks.first_in(stretch, timestamp)) is not None:
+        if (found := await looks.first_in(stretch, timestamp, Walked(index.steps, stretch.before))) is not None:
             return found
         if stretch.stop is None:
             break

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from headrace.store.partition.time_steps import STEP_ENTRIES, TimeSteps
 from headrace.wire.records import NO_TIMESTAMP
 
 _VALUE = struct.Struct(">qqq")
@@ -46,11 +47,16 @@ class Point(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """The log from one point to the next, or to the end; `newest` is not below the time of any record in it."""
+    """The log from one point to the next, or to the end; `newest` is not below the time of any record in it.
+
+    Of one in which a time is looked for, `first` is where the search begins, and `before` the newest time that lies
+    between the point and there.
+    """
 
     first: int
     stop: int | None
     newest: int
+    before: int = NO_TIMESTAMP
 
 
 class Totals(NamedTuple):
@@ -77,6 +83,9 @@ class Index:
         self.max_timestamp = NO_TIMESTAMP
         self.size_bytes = 0
         self.entries = 0
+        self.steps = TimeSteps()
+        self._since_step = 0
+        """Entries of the open stretch since its last step."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -115,6 +124,11 @@ class Index:
         )
         if due:
             self._add(Point(base, self.max_timestamp, self.size_bytes, self.entries, *self._open()))
+            self._since_step = 0
+        elif self._since_step >= STEP_ENTRIES:
+            self.steps.add(base, self.newest[-1])
+            self._since_step = 0
+        self._since_step += entries
         self.newest[-1], self.ages[-1] = max(self.newest[-1], newest), max(self.ages[-1], age)
         self.max_timestamp = max(self.max_timestamp, age)
         self.size_bytes += size_bytes
@@ -188,7 +202,12 @@ class Index:
         # Before the first point with such a time behind it there is none; from there on it may have been deleted.
         at = max(self._at(start), bisect_left(self.timestamps, timestamp) - 1)
         newest = self.newest
-        return next((self._stretch(i) for i in range(at, len(newest)) if newest[i] >= timestamp), None)
+        at = next((i for i in range(at, len(newest)) if newest[i] >= timestamp), len(newest))
+        if at == len(newest):
+            return None
+        stop = self.offsets[at + 1] if at + 1 < len(self.offsets) else None
+        first, before = self.steps.begin(self.offsets[at], stop, timestamp)
+        return Stretch(first, stop, newest[at], before)
 
     def newest_stretch(self, start: int) -> Stretch | None:
         """The first of those stretches with the newest record, the one that goes to the end left out; None if none."""
@@ -252,6 +271,7 @@ class Index:
         for points, value in zip(arrays, (*point[:4], *kept), strict=True):
             del points[: at + 1]
             points.insert(0, value)
+        self.steps.forget_before(point.offset)
         if len(self.offsets) == 1:
             self.max_timestamp = max(self.max_timestamp, point.max_timestamp)
             self.size_bytes, self.entries = max(self.size_bytes, point.size_bytes), max(self.entries, point.entries)
@@ -273,4 +293,5 @@ class Index:
         if at > 0:
             for points in (self.offsets, self.timestamps, self.sizes, self.counts, self.newest, self.ages):
                 del points[:at]
+            self.steps.forget_before(self.offsets[0])
         return self.offsets[0] if self.offsets else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.store.partition import by_time
 from headrace.store.partition.by_time import Found, Newest
 from headrace.store.partition.index import Stretch
+from headrace.store.partition.time_steps import STEP_ENTRIES, Walked
 from headrace.store.stream.ids import StreamId, parse_id
 from headrace.store.stream.records import StreamEntry, id_time, record_of
 from headrace.wire.records import NO_TIMESTAMP
@@ -76,8 +77,9 @@ class _StreamTimes:
     def __init__(self, partition: StreamPartition) -> None:
         self._partition = partition
 
-    async def first_in(self, stretch: Stretch, timestamp: int) -> Found | None:
+    async def first_in(self, stretch: Stretch, timestamp: int, walked: Walked) -> Found | None:
         async for found in self._records(stretch):
+            walked.see(*found)
             if found[1] >= timestamp:
                 return found
         return None
@@ -91,12 +93,18 @@ class _StreamTimes:
     async def _records(self, stretch: Stretch) -> AsyncIterator[Found]:
         """Offset and time of each record that is left."""
         partition = self._partition
-        begin = await partition.rows_from(max(stretch.first, partition.log_start), 1)
-        if not begin:
-            return
-        async for rows in partition.walk(begin[0][0].decode(), str(partition.ids.last)):
+        async for rows in self._portions(max(stretch.first, partition.log_start)):
             for row in rows:
                 offset = partition.ids.offset_of(parse_id(row[0]))
                 if stretch.stop is not None and offset >= stretch.stop:
                     return
                 yield offset, record_of(row, offset).timestamp
+
+    async def _portions(self, first: int) -> AsyncIterator[list[StreamEntry]]:
+        """Entries from an offset on: most searches end in the first few."""
+        partition = self._partition
+        rows = await partition.rows_from(first, STEP_ENTRIES)
+        if rows:
+            yield rows
+            async for more in partition.walk(f"({rows[-1][0].decode()}", str(partition.ids.last)):
+                yield more
