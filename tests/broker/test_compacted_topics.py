@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 from headrace.broker.access import Access
-from headrace.broker.background import CompactedTopics
+from headrace.broker.background import ChosenTopics
 from headrace.broker.broker import Broker
 
 
@@ -16,7 +16,7 @@ async def test_configs_are_read_again_only_after_a_change() -> None:
     broker.policy.side_effect = lambda topic: Mock(compacts=topics[topic])
     access = Mock(spec=Access, topics_version=1, caller=Mock(organisation="default"))
     access.topics.side_effect = lambda _: list(topics)
-    compacted = CompactedTopics(broker)
+    compacted = ChosenTopics(broker, lambda policy: policy.compacts)
 
     async def found() -> list[str]:
         return [str(topic) for topic in await compacted.of(access)]

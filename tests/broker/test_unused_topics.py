@@ -13,12 +13,15 @@ from headrace.broker.options import BrokerOptions
 from headrace.groups.settings import GroupSettings
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import system_caller
+from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.link import parse_info
 from headrace.store.store import Store
+from headrace.store.topic_configs.policy import TopicPolicy
 from tests.conftest import StartRedis
+from tests.store.produced import produce
 
 PARTITIONS = 8
 
@@ -60,3 +63,38 @@ async def test_retention_finds_what_redis_code_wrote_to_a_topic_that_no_client_u
     await background._apply_retention(access, topic)
     assert [partition.number for partition in store.default.partitions] == [3]
     assert await store.link.call("XLEN", key) == 0
+
+
+async def test_a_round_of_retention_asks_nothing_about_topics_that_it_found_empty(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, background = broker.store, Background(broker)
+    access = Access(broker, system_caller(DEFAULT_ORGANISATION))
+    topics = [await store.default.catalogue.create(f"unused-{at}", PARTITIONS, {}) for at in range(3)]
+    asked: list[Topic] = []
+
+    def policy(topic: Topic) -> TopicPolicy:
+        asked.append(topic)
+        return store.policies.of(topic)
+
+    monkeypatch.setattr(broker, "policy", policy)
+    await background._retain(access)
+    assert asked == topics
+    await background._retain(access)
+    assert asked == topics
+    await store.default.partition(topics[1], 5)
+    await store.default.catalogue.add_partitions(topics[2], PARTITIONS + 1)
+    await background._retain(access)
+    assert [topic.name for topic in asked[3:]] == ["unused-1", "unused-2"]
+
+
+async def test_retention_finds_what_was_produced_to_a_topic_that_was_empty(broker: Broker) -> None:
+    store, background = broker.store, Background(broker)
+    access = Access(broker, system_caller(DEFAULT_ORGANISATION))
+    topic = await store.default.catalogue.create("orders", PARTITIONS, {"retention.ms": "1000"})
+    for _ in range(2):
+        await background._retain(access)
+    partition = await store.default.partition(topic, 3)
+    await produce(partition, b"old", timestamps=[1_700_000_000_000])
+    await background._retain(access)
+    assert (partition.log_start, partition.end) == (1, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.access import Access
@@ -22,6 +22,8 @@ from headrace.store.redis.errors import PartitionGone, StoreError
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.store.cluster.catalogue import Topic
+    from headrace.store.partition.base import Partition
+    from headrace.store.topic_configs.policy import TopicPolicy
 
 log = logging.getLogger(__name__)
 
@@ -38,27 +40,51 @@ class Untouched:
         self._broker = broker
         self._term = -1
         self._empty: set[tuple[str, int]] = set()
+        self._unused: dict[str, Topic] = {}
 
-    async def leave_out(self, access: Access, topic: Topic, numbers: list[int]) -> list[int]:
-        """The partitions that are left without those."""
+    def has_all_of(self, topic: Topic) -> bool:
+        """Whether all partitions of a topic that this node leads were found empty, and none was opened since."""
+        self._follow_term()
+        return self._unused.get(topic.id) is topic
+
+    def opened(self, partitions: Iterable[Partition]) -> None:
+        """Told which partitions are in use by now."""
+        for partition in partitions:
+            self._unused.pop(partition.topic.id, None)
+
+    def forget_deleted(self, topics: int) -> None:
+        """Looks at everything anew if most of what is remembered is of topics that are gone."""
+        if len(self._unused) > 2 * topics:
+            self._term = -1
+
+    def _follow_term(self) -> int:
         term = self._broker.store.nodes.term
         if self._term != term:
             self._term = term
             self._empty.clear()
+            self._unused.clear()
+        return term
+
+    async def leave_out(self, access: Access, topic: Topic, numbers: list[int]) -> list[int]:
+        """The partitions that are left without those."""
+        term = self._follow_term()
         unread = [number for number in numbers if access.known_partition(topic, number) is None]
         unsure = [number for number in unread if topic.is_stream or (topic.id, number) not in self._empty]
         empty = await access.untouched(topic, unsure) if unsure else set()
         if term == self._term and not topic.is_stream:
             self._empty.update((topic.id, number) for number in empty)
         skipped = empty | (set(unread) - set(unsure))
+        if len(skipped) == len(numbers) and term == self._term and not topic.is_stream:
+            self._unused[topic.id] = topic
         return [number for number in numbers if number not in skipped]
 
 
-class CompactedTopics:
-    """The topics of an organisation that are compacted, found anew only when a topic or a default has changed."""
+class ChosenTopics:
+    """The topics of an organisation with a policy, found anew only when a topic or a default has changed."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, has_it: Callable[[TopicPolicy], bool]) -> None:
         self._broker = broker
+        self._has_it = has_it
         self._known: dict[str, tuple[tuple[int, int], list[Topic]]] = {}
 
     async def of(self, access: Access) -> list[Topic]:
@@ -70,7 +96,7 @@ class CompactedTopics:
         for topic in access.topics(Operation.DESCRIBE):
             if turns.is_over():
                 await asyncio.sleep(0)
-            if self._broker.policy(topic).compacts:
+            if self._has_it(self._broker.policy(topic)):
                 found.append(topic)
         self._known[organisation] = moment, found  # as of before: what changed meanwhile is seen the next time
         return found
@@ -86,7 +112,8 @@ class Background:
         self._broker = broker
         self._tiered_retention = TieredRetention(broker.store)
         self._untouched = Untouched(broker)
-        self._compacted = CompactedTopics(broker)
+        self._compacted = ChosenTopics(broker, lambda policy: policy.compacts)
+        self._tiered = ChosenTopics(broker, lambda policy: policy.is_tiered)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -108,16 +135,14 @@ class Background:
     async def _compaction_pause(self) -> None:
         await asyncio.sleep(self._broker.options.compaction_check_interval_ms / 1000)
 
-    def _topics(self) -> Iterator[tuple[Access, Topic]]:
-        for organisation in list(self._broker.store.organisations):
-            access = Access(self._broker, system_caller(organisation))
-            yield from ((access, topic) for topic in access.topics(Operation.DESCRIBE))
+    def _everybody(self) -> list[Access]:
+        return [Access(self._broker, system_caller(name)) for name in self._broker.store.organisations]
 
     async def _look_after_compacted(self) -> None:
         """Compacts the partitions that this node leads, one after the other; of other topics none is looked at."""
         while True:
             await self._compaction_pause()
-            for access, topic in await self._compacted_topics():
+            for access, topic in await self._topics_with(self._compacted):
                 for number in self._broker.led(topic):
                     try:
                         await self._compact(access, topic, number)
@@ -127,22 +152,34 @@ class Background:
                     except Exception:
                         log.exception("compaction failed", extra={"partition": f"{topic.name}-{number}"})
 
-    async def _compacted_topics(self) -> list[tuple[Access, Topic]]:
-        everybody = [Access(self._broker, system_caller(name)) for name in self._broker.store.organisations]
-        return [(access, topic) for access in everybody for topic in await self._compacted.of(access)]
+    async def _topics_with(self, chosen: ChosenTopics) -> list[tuple[Access, Topic]]:
+        return [(access, topic) for access in self._everybody() for topic in await chosen.of(access)]
 
     async def _look_after_old_records(self) -> None:
         """The retention of topics that are not tiered."""
         while True:
             await self._pause()
-            for access, topic in self._topics():
-                await asyncio.sleep(0)
-                try:
-                    await self._apply_retention(access, topic)
-                except StoreError as error:
-                    log.info("retention is postponed", extra={"topic": topic.name, "why": str(error)})
-                except Exception:
-                    log.exception("retention failed", extra={"topic": topic.name})
+            everybody = self._everybody()
+            self._untouched.forget_deleted(sum(len(access.topics(Operation.DESCRIBE)) for access in everybody))
+            for access in everybody:
+                await self._retain(access)
+
+    async def _retain(self, access: Access) -> None:
+        """One round for the topics of an organisation; those that nobody uses are passed over."""
+        self._untouched.opened(access.open_partitions())
+        turns = Turns()
+        for topic in access.topics(Operation.DESCRIBE):
+            if self._untouched.has_all_of(topic):
+                if turns.is_over():
+                    await asyncio.sleep(0)
+                continue
+            await asyncio.sleep(0)
+            try:
+                await self._apply_retention(access, topic)
+            except StoreError as error:
+                log.info("retention is postponed", extra={"topic": topic.name, "why": str(error)})
+            except Exception:
+                log.exception("retention failed", extra={"topic": topic.name})
 
     async def _apply_retention(self, access: Access, topic: Topic) -> None:
         policy = self._broker.policy(topic)
@@ -196,6 +233,6 @@ class Background:
         """The retention of tiered topics, in rounds of its own: a slow lake must not hold up that of the others."""
         while True:
             await self._pause()
-            for access, topic in self._topics():
-                if self._broker.policy(topic).is_tiered:
+            for access, topic in await self._topics_with(self._tiered):
+                if self._broker.policy(topic).is_tiered:  # as it is now: a round takes long
                     await self._tiered_retention.apply(access, topic, list(self._broker.led(topic)))
