@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.lake.session import NoJava, OwnSpark
-from headrace.lake.table.files import marked, new_mark
+from headrace.lake.table.files import new_mark
+from headrace.lake.worker import run_task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ class SparkJobs:
         # With an RDD, because the DataFrame API, mapInArrow, would require pandas without using it.
         try:
             context = self._session().sparkContext
-            return context.parallelize(tasks, len(tasks)).map(partial(marked, self.mark, run)).collect()
+            return context.parallelize(tasks, len(tasks)).map(partial(run_task, self.mark, run)).collect()
         except Exception as error:
             raise self._failed(error) from error
 

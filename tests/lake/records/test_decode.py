@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.client.reader import whole_batches
 from headrace.lake.records import decode as decoding
 from headrace.lake.records.decode import SCHEMA, decode, spark_rows
 from headrace.wire.batch import HEADER_BYTES, LOG_APPEND_TIME, crc_of, pack_header, read_header
@@ -88,6 +89,9 @@ def expected(given_batches: Sequence[bytes]) -> list[dict[str, Any]]:
 def test_rows_are_the_records_that_wire_decodes(made: list[bytes]) -> None:
     assert rows(made) == expected(made)
     assert rows([memoryview(batch) for batch in made]) == expected(made)
+    # As they come in a response, where uncompressed ones are read in place.
+    response = memoryview(b"before" + b"".join(made))
+    assert rows(list(whole_batches(response[6:]))) == expected(made)
 
 
 @given(batches(), st.data())

@@ -11,6 +11,7 @@ Spark's own Kafka source, `table_rows` those of a topic's table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -137,7 +138,7 @@ class _Chunk:
         self._first, self._stop = first_offset, stop_offset
         self._with_headers = headers
         self._batches: list[Buffer] = []
-        self._payloads: list[Buffer] = []
+        self._payloads: list[memoryview] = []
         self._table: list[Sequence[int]] = []
 
     def add(self, batch: Buffer, header: BatchHeader) -> None:
@@ -145,14 +146,13 @@ class _Chunk:
         payload = _payload(batch, header)
         if header.last_offset > OFFSET_MAX or not 0 < header.count * MIN_RECORD_BYTES <= len(payload):
             raise _refusal(batch)
-        start, end = self.size_bytes, self.size_bytes + len(payload)
         is_append_time = header.timestamp_type == "LogAppendTime"
         self._batches.append(batch)
         self._payloads.append(payload)
         self._table.append(
             (
-                start,
-                end,
+                self.size_bytes,
+                self.size_bytes + len(payload),
                 header.count,
                 header.base_offset,
                 header.last_offset_delta,
@@ -161,20 +161,31 @@ class _Chunk:
                 header.max_timestamp,
             )
         )
-        self.size_bytes = end
+        self.size_bytes += len(payload)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all added batches."""
         if not self._batches:
             return
-        data = np.frombuffer(b"".join(self._payloads), dtype=np.uint8)
         table = np.array(self._table, dtype=np.int64)
+        data = self._data(table)
         located = np.empty((int(table[:, kernels.COUNT].sum()), kernels.RECORD_COLUMNS), dtype=np.int64)
         found, failed = kernels.locate(data, table, self._first, self._stop, located)
         if failed >= 0:
             raise _refusal(self._batches[failed])
         for start in range(0, found, ROWS_MAX):
             yield self._arrow(data, located[start : min(start + ROWS_MAX, found)])
+
+    def _data(self, table: kernels.Int64s) -> kernels.Bytes:
+        """The bytes that the table's positions refer to: the response itself if all payloads are part of it."""
+        whole = self._payloads[0].obj
+        if any(payload.obj is not whole for payload in self._payloads):
+            return np.frombuffer(b"".join(self._payloads), dtype=np.uint8)
+        data: kernels.Bytes = np.frombuffer(cast(Buffer, whole), dtype=np.uint8)
+        at = np.array([_address(payload) for payload in self._payloads], dtype=np.int64) - _address(data)
+        table[:, kernels.END] += at - table[:, kernels.START]
+        table[:, kernels.START] = at
+        return data
 
     def _arrow(self, data: kernels.Bytes, records: kernels.Int64s) -> pa.RecordBatch:
         count = len(records)
@@ -194,13 +205,18 @@ class _Chunk:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _payload(batch: Buffer, header: BatchHeader) -> Buffer:
+def _address(content: Buffer | kernels.Bytes) -> int:
+    address: int = np.frombuffer(content, dtype=np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
     """The records' bytes; of an uncompressed batch without a copy."""
     view = memoryview(batch)[HEADER_BYTES:]
     if header.compression == "none":
         return view
     try:
-        return decompress(view, header.compression, MAX_UNPACKED_BYTES)
+        return memoryview(decompress(view, header.compression, MAX_UNPACKED_BYTES))
     except DecompressionFailed as error:
         raise InvalidBatch(str(error)) from None
     except OutputTooLarge as error:

@@ -5,7 +5,8 @@ in memory and written as a whole, under a name that describes its content (`file
 file that no commit names.
 
 Compression is most of the cost of a 1 KB row. So the archive compresses files quickly (snappy, which every reader
-supports), and merged files, which stay, well (zstd).
+supports), and their values only if that makes them smaller: text without repetitions takes snappy the most time for
+the least gain. Merged files, which stay, are compressed well (zstd).
 """
 
 from __future__ import annotations
@@ -27,6 +28,19 @@ from headrace.lake.table.files import GAP, RangeFile, name_file
 ROW_GROUP_BYTES = 6 * 1024 * 1024
 _WITH_BOUNDS = ("partition", "offset", "timestamp", "timestamp_ms", "day")
 _REPEATING = ["partition", "timestamp_type", "day"]
+_QUICK, _WELL = "snappy", "zstd"
+_OTHERS_QUICK = dict.fromkeys(
+    [
+        *(name for name in TABLE_SCHEMA.names if name not in ("value", "headers")),
+        "headers.list.element.key",
+        "headers.list.element.value",
+    ],
+    _QUICK,
+)
+
+_SAMPLES, _SAMPLE_BYTES = 4, 32 * 1024
+_WORTH = 0.85
+"""Values are compressed quickly if samples of them shrink to this part at least."""
 
 
 class RangeWriter:
@@ -39,15 +53,8 @@ class RangeWriter:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._buffer = pa.BufferOutputStream()
-        self._parquet = pq.ParquetWriter(
-            self._buffer,
-            TABLE_SCHEMA,
-            compression="zstd" if to_stay else "snappy",
-            compression_level=1 if to_stay else None,
-            use_dictionary=_REPEATING,
-            write_statistics=[*_WITH_BOUNDS],
-            write_page_checksum=True,
-        )
+        self._to_stay = to_stay
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def rows(self) -> int:
@@ -76,7 +83,7 @@ class RangeWriter:
 
     def _put(self, end: int, digest: str) -> Written:
         self._write_group()
-        self._parquet.close()
+        self._parquet(None).close()
         content = self._buffer.getvalue()
         path = name_file(self._partition, self._start, end, self.rows, digest)
         self._table.put(path, content)
@@ -85,8 +92,24 @@ class RangeWriter:
 
     def _write_group(self) -> None:
         if self._waiting:
-            self._parquet.write_table(pa.Table.from_batches(self._waiting), row_group_size=1 << 30)
+            self._parquet(self._waiting[0]).write_table(pa.Table.from_batches(self._waiting), row_group_size=1 << 30)
             self._waiting, self._waiting_bytes = [], 0
+
+    def _parquet(self, first: pa.RecordBatch | None) -> pq.ParquetWriter:
+        """The file's writer, made for its first rows."""
+        if self._writer is None:
+            is_quick = not self._to_stay
+            only_others = is_quick and first is not None and not _shrinks(first.column("value"))
+            self._writer = pq.ParquetWriter(
+                self._buffer,
+                TABLE_SCHEMA,
+                compression=_OTHERS_QUICK if only_others else _QUICK if is_quick else _WELL,
+                compression_level=None if is_quick else 1,
+                use_dictionary=_REPEATING,
+                write_statistics=[*_WITH_BOUNDS],
+                write_page_checksum=True,
+            )
+        return self._writer
 
     def _stats(self) -> str:
         """Statistics in Delta's form. Our timestamps are whole milliseconds, so its rounding loses nothing."""
@@ -103,6 +126,20 @@ class RangeWriter:
 def write_gap(table: Place, partition: int, start: int, end: int) -> Written:
     """A file without rows, for records lost before they were archived."""
     return RangeWriter(table, partition, start)._put(end, GAP)
+
+
+def _shrinks(values: pa.Array) -> bool:
+    """Whether samples of the values become smaller by quick compression."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return True
+    ends = memoryview(offsets).cast("i")
+    content = data[ends[values.offset] : ends[values.offset + len(values)]]
+    step = max(_SAMPLE_BYTES, content.size // _SAMPLES)
+    samples = [content[start : start + _SAMPLE_BYTES] for start in range(0, content.size, step)]
+    codec = pa.Codec(_QUICK)
+    shrunk = sum(codec.compress(sample).size for sample in samples)
+    return bool(shrunk <= _WORTH * sum(sample.size for sample in samples))
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
