@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.fetching.isolation import aborted_among
 from headrace.broker.fetching.sessions import NO_SESSION, Session, Wanted, wanted_by
+from headrace.broker.topics.current_leaders import CurrentLeaders
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.partition import origin
 from headrace.store.partition.base import Partition
@@ -17,7 +18,13 @@ from headrace.store.partition.entries import Batches, before
 from headrace.store.partition.readable import Ends
 from headrace.wire.batch import end_offset
 from headrace.wire.errors import ErrorCode
-from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
@@ -140,6 +147,7 @@ class Fetch:
         session = self._session
         response = FetchResponse(session_id=session.id if session else NO_SESSION)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+        has_errors = False
         for one in found:
             wanted = one.wanted
             data = self._data(one)
@@ -152,7 +160,21 @@ class Fetch:
                 topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
                 response.responses.append(topics[key])
             topics[key].partitions.append(data)
+            has_errors = has_errors or data.error_code != 0
+        if has_errors:
+            self._name_leaders(response)
         return response
+
+    def _name_leaders(self, response: FetchResponse) -> None:
+        """Says who leads what cannot be read here, of topics that the caller may still read."""
+        leaders = CurrentLeaders(self.call)
+        for answer in response.responses:
+            topic = self.call.topic_in_memory(Operation.READ, answer.topic, answer.topic_id, by_id=self.by_id)
+            if topic is None:
+                continue
+            for data in answer.partitions:
+                leaders.name_in_fetch(topic, data)
+        response.node_endpoints = leaders.endpoints(NodeEndpoint)
 
     def _data(self, one: FetchedPart) -> PartitionData | None:
         """What is said of a partition; None if a session's client knows all of it."""

@@ -22,6 +22,7 @@ from headrace.broker.produce.recompression import recompress
 from headrace.broker.produce.record_checks import RECORD_ERRORS_MOST, check_keys
 from headrace.broker.produce.record_times import check_record_times, have_good_times
 from headrace.broker.produce.transactional import Transaction, begin, verification_of
+from headrace.broker.topics.current_leaders import CurrentLeaders
 from headrace.broker.topics.names import check_not_internal
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.cluster.catalogue import Topic
@@ -33,6 +34,7 @@ from headrace.wire.batch_errors import BatchError, RecordError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -84,6 +86,7 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
     transaction = await begin(call, request)
     turns = Turns()
     names_left = RECORD_ERRORS_MOST
+    leaders = CurrentLeaders(call)
     for data in request.topic_data:
         answers = TopicProduceResponse(name=data.name, topic_id=data.topic_id)
         response.responses.append(answers)
@@ -98,9 +101,10 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
                     raise refusal
                 waiting.append(await _append(call, topic, request, partition_data, answer, transaction))
             except KafkaError as error:
+                _refuse(answer, error.code, error.message)
                 if topic is not None:
                     call.connection.refused_batches.note(topic, partition_data.index, error)
-                _refuse(answer, error.code, error.message)
+                    leaders.name_in_produce(topic, answer)
             except BatchError as error:
                 _refuse(answer, error.error_code, str(error))
                 answer.record_errors = _named(error.record_errors[:names_left])
@@ -108,6 +112,7 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
                 if answer.record_errors and topic is not None:
                     known = call.known_partition(topic, partition_data.index)
                     answer.log_start_offset = known.log_start if known is not None else -1
+    response.node_endpoints = leaders.endpoints(NodeEndpoint)
     return waiting
 
 
