@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
+from headrace.wire import codec
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode
 from tests.broker.peers import is_closed_by_peer
@@ -88,6 +89,16 @@ def test_versions_are_told_to_everybody(secured: SecuredBroker) -> None:
 def test_a_frame_that_cannot_be_one_closes_the_connection(secured: SecuredBroker, size: int) -> None:
     with connected(secured) as line:
         line.sendall(struct.pack(">i", size))
+        assert is_closed_by_peer(line)
+
+
+@pytest.mark.parametrize("place", ["header", "body"])
+def test_a_frame_full_of_tagged_fields_closes_the_connection(secured: SecuredBroker, place: str) -> None:
+    """Reading a quarter of a million of them would hold up everybody, and nobody has logged in."""
+    tags = codec.unsigned_varint(250_000) + b"\x07\0" * 250_000
+    body = tags if place == "header" else b"\0\x02a\x02b" + tags
+    with connected(secured) as line:
+        line.sendall(frame(VERSIONS, 3, body))
         assert is_closed_by_peer(line)
 
 

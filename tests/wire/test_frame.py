@@ -105,3 +105,13 @@ def test_small_buffers_are_joined_and_large_ones_kept() -> None:
     joined = frame.join_small([b"a", b"b", large, b"c", large, large, b"d", b"e"])
     assert joined == [b"ab", large, b"c", large, large, b"de"]
     assert all(piece is large for piece in joined if len(piece) == len(large))
+
+
+def test_a_header_has_few_tagged_fields() -> None:
+    for count, is_read in ((1_000, True), (1_001, False), ((1 << 35) - 1, False)):
+        data = struct.pack(">hhih", 12, 4, 1, -1) + codec.unsigned_varint(count) + b"\x07\0" * min(count, 1_001)
+        if is_read:
+            assert frame.read_request_header(data).body == len(data)
+        else:
+            with pytest.raises(DecodeError, match="tagged fields"):
+                frame.read_request_header(data)

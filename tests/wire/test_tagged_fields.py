@@ -88,3 +88,11 @@ def test_empty_tagged_fields_cannot_make_the_rest_be_read_again_for_each() -> No
     many = codec.encode_bytes(FetchRequest(), 15)[:-1] + codec.unsigned_varint(50_000) + b"\0\0" * 50_000 + rest
     with pytest.raises(codec.DecodeError, match="cluster_id does not fill its tagged field"):
         codec.decode(FetchRequest, 15, many)
+
+
+def test_tagged_fields_share_the_budget_of_elements() -> None:
+    """Empty ones of two bytes each: a frame has room for millions, and each takes time."""
+    three = fetch_with_tags(*[(500, b"")] * 3)
+    codec.decode(FetchRequest, 15, three, elements_max=3)
+    with pytest.raises(codec.DecodeError, match="more tagged fields"):
+        codec.decode(FetchRequest, 15, three, elements_max=2)

@@ -4,8 +4,8 @@ The function is straight-line code for exactly that version: adjacent fixed-size
 struct call, nested structures are inlined as loops. Record batches are never copied: a decoder returns views of the
 frame, an encoder puts the caller's buffers between its own pieces.
 
-Decoding is bounded: no length or count makes it allocate more than the input could fill, and all arrays of a message
-share a budget of elements. Unknown tagged fields are skipped. Any bad input raises DecodeError.
+Decoding is bounded: no length or count makes it allocate more than the input could fill, and all arrays and tagged
+fields of a message share a budget of elements. Unknown tagged fields are skipped. Any bad input raises DecodeError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 ELEMENTS_MAX = 100_000
-"""Array elements in one request, nested ones included: above real use, but it bounds the cost of a hostile frame."""
+"""Array elements and tagged fields in one request, nested ones included: above real use, but it bounds the cost of a
+hostile frame."""
 
 Pieces: TypeAlias = list[Buffer]
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]

@@ -19,6 +19,8 @@ _LENGTH = struct.Struct(">i")
 _CORRELATION_ID = struct.Struct(">i")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _JOIN_BELOW_BYTES = 16 * 1024
+_TAGS_MAX = 1_000
+"""Tagged fields of a header. Kafka has none; each costs time before anybody knows who sent them."""
 
 
 class RequestHeader(NamedTuple):
@@ -55,6 +57,8 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 def _skip_tags(frame: Buffer, pos: int) -> int:
     count, pos = codec.read_unsigned_varint(frame, pos)
+    if count > _TAGS_MAX:
+        raise DecodeError(f"a header has {count} tagged fields, more than {_TAGS_MAX}")
     for _ in range(count):
         _, pos = codec.read_unsigned_varint(frame, pos)
         size, pos = codec.read_unsigned_varint(frame, pos)

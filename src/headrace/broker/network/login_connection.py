@@ -39,6 +39,8 @@ _FRAME_MAX_BYTES = 512 << 10
 _FIRST_ALLOCATION_BYTES = 4 << 10
 _REQUESTS_MAX = 32
 """The longest exchange takes five."""
+_ELEMENTS_MAX = 100
+"""Of a request: none has an array, and tagged fields that we do not know are few."""
 
 
 class LoginConnection(asyncio.BufferedProtocol):
@@ -159,7 +161,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             self._close(f"{api.name} version {header.api_version} is outside {api.oldest} to {api.newest}")
             return False
         if header.api_key == SASL_HANDSHAKE:
-            shake, _ = codec.decode(SaslHandshakeRequest, header.api_version, frame, header.body)
+            shake, _ = codec.decode(SaslHandshakeRequest, header.api_version, frame, header.body, _ELEMENTS_MAX)
             response, goes_on = self._login.handshake(shake.mechanism)
             self._is_raw = goes_on and header.api_version == 0
             self._write(response_frame(SASL_HANDSHAKE, response, header.api_version, header.correlation_id))
@@ -167,7 +169,7 @@ class LoginConnection(asyncio.BufferedProtocol):
         if not self._login.is_exchanging:
             self._close("SaslAuthenticate came before a handshake")
             return False
-        request, _ = codec.decode(SaslAuthenticateRequest, header.api_version, frame, header.body)
+        request, _ = codec.decode(SaslAuthenticateRequest, header.api_version, frame, header.body, _ELEMENTS_MAX)
         verdict = await self._verdict(bytes(request.auth_bytes))
         self._write(response_frame(SASL_AUTHENTICATE, answer(verdict), header.api_version, header.correlation_id))
         return self._after(verdict)
@@ -190,7 +192,7 @@ class LoginConnection(asyncio.BufferedProtocol):
         api = APIS[API_VERSIONS]
         request = None
         if api.oldest <= header.api_version <= api.newest:
-            request, _ = codec.decode(ApiVersionsRequest, header.api_version, frame, header.body)
+            request, _ = codec.decode(ApiVersionsRequest, header.api_version, frame, header.body, _ELEMENTS_MAX)
         version = header.api_version if request is not None else 0
         response = versions(self._entrance.server.broker, version, request)
         self._write(response_frame(API_VERSIONS, response, version, header.correlation_id))

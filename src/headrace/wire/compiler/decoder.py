@@ -2,7 +2,7 @@
 
 The rule it keeps: nothing is read, sliced or allocated before it is known to be inside the message. Lengths are
 checked against the remaining bytes, counts against the remaining bytes divided by the smallest element and against a
-budget that all arrays of the message share, tagged fields against their announced size.
+budget that all arrays of the message share, tagged fields against that budget and their announced size.
 """
 
 from __future__ import annotations
@@ -176,6 +176,9 @@ class DecoderSource(Source):
         self.emit(f"if {count}:")
         self.depth += 1
         self.emit(f"{count}, pos = varint(buf, pos - 1)")
+        self.emit(f"if {count} > left:")
+        self.emit("    raise DecodeError('there are more tagged fields than a message may have')")
+        self.emit(f"left -= {count}")
         self.emit(f"for _ in range({count}):")
         self.depth += 1
         self.emit(f"{tag}, pos = varint(buf, pos)")
