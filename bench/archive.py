@@ -2,7 +2,8 @@
 
 Both carry the same topic into a new table with the same columns, on the same two cores, in a session with Spark's own
 settings that has done both before. The connector streams into delta-spark's sink with `availableNow` and no limit, the
-quickest way that it has. A table that does not hold every record afterwards is an error, not a figure.
+quickest way that it has. A table that does not hold every record afterwards is an error, not a figure. Then the table
+is sent back into new topics, as `headrace lake replay` does it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from pyspark.sql import SparkSession
 
 from bench.report import HEADRACE, Figure, Report
 from bench.systems import Headrace
-from bench.targets import SPARK_KAFKA
+from bench.targets import LIMIT, SPARK_KAFKA
 from headrace.client import Admin, Cluster
 from headrace.lake.archive.loop import Archive
 from headrace.lake.archive.round import ArchiveSettings
+from headrace.lake.replay.replay import Replay, ReplaySettings
+from headrace.lake.replay.target import find_target
 from headrace.lake.storage.place import place_of
+from headrace.lake.table.catalogue import tables_in
 from headrace.lake.table.folders import folder_of
 
 PARTITIONS = 6
+REPLAY_RATE = 500_000.0
 _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
@@ -66,9 +71,15 @@ def run(report: Report, *, quick: bool) -> None:
         try:
             with session(folder, _SETTINGS, with_packages=with_connector) as spark:
                 for load in loads:
-                    _measure(report, spark, broker.address, folder, load, repeats=1 if quick else 5)
+                    _measure(report, spark, broker.address, folder, load, repeats=1 if quick else 3)
+                    if load.value_bytes == 100:
+                        _measure_replay(report, spark, broker.address, folder, load, repeats=1 if quick else 4)
         finally:
             broker.stop()
+
+
+def _topic_of(load: Load) -> str:
+    return f"orders-{load.value_bytes}"
 
 
 def _fetched(report: Report) -> bool:
@@ -83,7 +94,7 @@ def _fetched(report: Report) -> bool:
 
 
 def _measure(report: Report, spark: SparkSession, address: str, folder: Path, load: Load, *, repeats: int) -> None:
-    topic = f"orders-{load.value_bytes}"
+    topic = _topic_of(load)
     _fill(address, topic, load)
     ways: dict[str, Callable[[Path], Path]] = {HEADRACE: partial(_by_archive, spark, address, topic)}
     if SPARK_KAFKA not in report.left_out:
@@ -100,7 +111,7 @@ def _measure(report: Report, spark: SparkSession, address: str, folder: Path, lo
             if repeat > 0:  # the first is for warming up
                 values[way].append(load.count / seconds)
     note = f"{load.count:,} records, {PARTITIONS} partitions"
-    goal = "archive" if load.value_bytes == 100 else None
+    goal = "archive" if load.value_bytes == 100 else "archive 1 KB"
     report.add(Figure("archive", f"topic to Delta table, {load.name}", "records/s", values, goal, note))
 
 
@@ -109,6 +120,29 @@ def _by_archive(spark: SparkSession, address: str, topic: str, place: Path) -> P
         cluster.retrying(lambda: cluster.refresh([]))
         Archive(spark, cluster, ArchiveSettings(place_of(place), [topic])).run_once()
     return place / folder_of(topic)
+
+
+def _measure_replay(
+    report: Report, spark: SparkSession, address: str, folder: Path, load: Load, *, repeats: int
+) -> None:
+    """A new topic each time: nothing of the table is there yet."""
+    place, topic, rates = folder / "lake", _topic_of(load), list[float]()
+    _by_archive(spark, address, topic, place)
+    for repeat in range(1 + repeats):
+        with Cluster(address) as cluster:
+            cluster.retrying(lambda: cluster.refresh([]))
+            (table,) = tables_in(place_of(place), [topic])
+            target = find_target(cluster, table, f"replayed-{repeat}", create=True)
+            done = Replay(table, cluster, target, ReplaySettings(partitioner="keep")).run()
+            Admin(cluster).delete_topic(target.name)
+        if done.sent != load.count:
+            raise AssertionError(f"{done.sent:,} of {load.count:,} records were replayed")
+        if repeat > 0:  # the first is for warming up
+            rates.append(done.sent / done.seconds)
+    shutil.rmtree(place)
+    values = {HEADRACE: rates, LIMIT: [REPLAY_RATE] * len(rates)}
+    note = f"{load.count:,} records, {PARTITIONS} partitions"
+    report.add(Figure("archive", f"Delta table to topic, {load.name}", "records/s", values, "replay", note))
 
 
 def _by_connector(spark: SparkSession, address: str, topic: str, place: Path) -> Path:

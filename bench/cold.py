@@ -55,7 +55,7 @@ def run(report: Report, *, quick: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=in_memory) as folder, _broker(folder) as system:
         lake = Path(folder, "lake")
         for size_bytes, records in [(100, 50_000)] if quick else [(100, 1_000_000), (1_000, 200_000)]:
-            _throughput(report, system, lake, size_bytes, records, repeats)
+            _throughput(report, system, lake, size_bytes, records, 1 if quick else 3)
         _first_byte(report, system, lake, 200 if quick else 10_000)
         _disturbance(report, system, repeats, 1 if quick else 4)
 

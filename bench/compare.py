@@ -21,8 +21,10 @@ import msgspec
 
 from bench import groups, latency, small_producers, throughput
 from bench import requests as requests_load
+from bench.interpreter import ROOT
 from bench.rdkafka import Job, run_job
-from bench.systems import ROOT, CpuMeter, Headrace, run_python, take_turns, topic
+from bench.systems import CpuMeter, Headrace, run_python, take_turns, topic
+from bench.workloads import Workload
 
 _MB = 1e6
 _PARTITIONS = 6
@@ -57,7 +59,7 @@ def _requests(connections: int, partitions: int, batch_bytes: int, requests: int
 
 
 def _tail(system: Headrace) -> Figures:
-    workload = throughput.Workload(1_000, 1, "all", "none", 200_000)
+    workload = Workload(1_000, 1, "all", "none", 200_000)
     with CpuMeter(system.pids) as meter:
         done = throughput.tail_turn(workload, system)
     return {"records/s": done.rate, **_per_mb(meter, workload.payload_mb)}

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.report import Figure, Report
+from bench.workloads import SERVER_CPU_REQUESTS
 
 _BAR_INCHES = 0.22
+_NOT_DRAWN = (SERVER_CPU_REQUESTS,)
+"""It has the same rows as the CPU for a MB, and looks much the same."""
 
 
 def draw(report: Report, folder: Path) -> dict[str, str]:
@@ -21,7 +24,7 @@ def draw(report: Report, folder: Path) -> dict[str, str]:
     drawn = {}
     for part in report.parts:
         compared = [figure for figure in report.of_part(part) if len(figure.values) > 1]
-        if compared:
+        if compared and part not in _NOT_DRAWN:
             drawn[part] = f"plots/{part.replace(' ', '-')}.svg"
             _draw_part(compared, folder / drawn[part])
     return drawn

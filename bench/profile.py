@@ -18,6 +18,7 @@ from bench import groups, small_producers, throughput
 from bench.processes import cpu_s
 from bench.rdkafka import Job, run_job
 from bench.systems import Headrace, topic
+from bench.workloads import Workload
 
 CACHE = Path(__file__).parent / ".cache"
 _SAMPLES_PER_S = 400
@@ -42,7 +43,7 @@ WORKLOADS: dict[str, Callable[[Headrace, Callable[[], bool]], object]] = {
     "produce-1k": lambda system, _: _produce(system, 1_000),
     "consume": lambda system, again: _consume(system, again, 100),
     "consume-1k": lambda system, again: _consume(system, again, 1_000),
-    "tail": lambda system, _: throughput.tail_turn(throughput.Workload(100, 1, "all", "none", 10**6), system),
+    "tail": lambda system, _: throughput.tail_turn(Workload(100, 1, "all", "none", 10**6), system),
     "small-producers": lambda system, _: small_producers.turn(system, 200),
     "groups": lambda system, _: groups.form_turn(200, system),
 }

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
@@ -38,15 +39,36 @@ class Job(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """What was done."""
+    """What was done, and with how many Produce and Fetch requests."""
 
     records: int
     seconds: float
     cpu_s: float
+    requests: int = 0
 
     @property
     def rate(self) -> float:
         return self.records / self.seconds
+
+
+class _Requests:
+    """How many requests a client has sent, by its own statistics."""
+
+    settings: Final = {"statistics.interval.ms": 200}
+
+    def __init__(self) -> None:
+        self._newest = ""
+
+    def note(self, statistics: str) -> None:
+        self._newest = statistics
+
+    def count(self, poll: Callable[[float], object]) -> int:
+        """Until now: the next statistics tell, and they come while the client polls."""
+        self._newest, deadline = "", time.monotonic() + _PATIENCE_S
+        while not self._newest and time.monotonic() < deadline:
+            poll(0.02)
+        sent = [broker["req"] for broker in json.loads(self._newest)["brokers"].values()]
+        return sum(kinds.get("Produce", 0) + kinds.get("Fetch", 0) for kinds in sent)
 
 
 def run_job(job: Job) -> Done:
@@ -57,12 +79,15 @@ def run_job(job: Job) -> Done:
 def produce(job: Job) -> Done:
     """Sends records as fast as they are taken, until the last is acknowledged."""
     failures: list[str] = []
+    requests = _Requests()
     producer = Producer(
         {
             "bootstrap.servers": job.address,
             "delivery.report.only.error": True,
             "on_delivery": lambda error, _: failures.append(str(error)),
+            "stats_cb": requests.note,
         }
+        | requests.settings
         | job.config
     )
     producer.list_topics(job.topic, timeout=_PATIENCE_S)
@@ -81,21 +106,24 @@ def produce(job: Job) -> Done:
     done = Done(job.records, time.perf_counter() - began, time.process_time() - cpu)
     if left or failures:
         raise RuntimeError(f"{left} records were not acknowledged, {len(failures)} refused: {failures[:1]}")
+    done.requests = requests.count(producer.poll)
     return done
 
 
 def consume(job: Job) -> Done:
     """Reads a topic from its start until it has that many records; connected and informed before the clock starts."""
-    consumer = _consumer(job)
+    requests = _Requests()
+    consumer = _consumer(job, requests)
     began, cpu = time.perf_counter(), time.process_time()
     _assign(consumer, job)
     seen = _read(consumer, job.records)
-    return _done(consumer, seen, began, cpu)
+    return _done(consumer, requests, seen, began, cpu)
 
 
 def tail(job: Job) -> Done:
     """Reads an empty topic as it is filled; the clock starts with the first records."""
-    consumer = _consumer(job)
+    requests = _Requests()
+    consumer = _consumer(job, requests)
     _assign(consumer, job)
     consumer.consume(1, timeout=_SETTLE_S)
     sys.stdout.write("ready\n")
@@ -103,12 +131,13 @@ def tail(job: Job) -> Done:
     first = _read(consumer, 1)
     began, cpu = time.perf_counter(), time.process_time()
     seen = _read(consumer, job.records - first)
-    return _done(consumer, seen, began, cpu)
+    return _done(consumer, requests, seen, began, cpu)
 
 
-def _consumer(job: Job) -> Consumer:
+def _consumer(job: Job, requests: _Requests) -> Consumer:
     settings = {"bootstrap.servers": job.address, "group.id": "bench", "enable.auto.commit": False}
-    consumer = Consumer(settings | _READ_AHEAD | job.config)
+    counted = {"stats_cb": requests.note} | requests.settings
+    consumer = Consumer(settings | counted | _READ_AHEAD | job.config)
     consumer.list_topics(job.topic, timeout=_PATIENCE_S)
     return consumer
 
@@ -129,8 +158,9 @@ def _read(consumer: Consumer, count: int) -> int:
     return seen
 
 
-def _done(consumer: Consumer, seen: int, began: float, cpu: float) -> Done:
+def _done(consumer: Consumer, requests: _Requests, seen: int, began: float, cpu: float) -> Done:
     done = Done(seen, time.perf_counter() - began, time.process_time() - cpu)
+    done.requests = requests.count(consumer.poll)
     consumer.close()
     return done
 

@@ -1,10 +1,13 @@
-"""A report as Markdown: the targets first, those that are missed before the others, then a table for each part."""
+"""A report as Markdown: what was aimed at and reached, every target, the CPU of rows that miss theirs, then the parts.
+
+Of the targets, those that are missed come before the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from bench.missed import missed_table
 from bench.report import KAFKA, Figure, Ratio, Report, short
+from bench.tables import table
 from bench.targets import TARGETS, Target
 
 _HEAD = """# Benchmark report
@@ -14,14 +17,8 @@ Each ratio is Headrace's figure divided by the other system's: the median over a
 maximum.
 """
 
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns, which reads well on a terminal too."""
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-    lines = (head, ["-" * width for width in widths], *rows)
-    return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in lines
-    )
+_RUNS = """The load is the machine's average of the minute before. A part over its time did its last rows in two
+rounds."""
 
 
 def markdown(report: Report, plots: dict[str, str] | None = None) -> str:
@@ -31,11 +28,42 @@ def markdown(report: Report, plots: dict[str, str] | None = None) -> str:
         sections.append("\n".join(f"- {name}: {value}" for name, value in report.facts.items()))
     if report.left_out:
         sections.append("Not measured:\n\n" + "\n".join(f"- {what}: {why}" for what, why in report.left_out.items()))
+    sections.append(f"## Aims\n\n{aims(report)}")
     sections.append(f"## Targets\n\n{targets_table(report)}")
+    if missed := missed_table(report):
+        sections.append(f"## Rows below Apache Kafka\n\n{missed}")
     for part in report.parts:
         picture = f"\n\n![{part}]({plots[part]})" if plots and part in plots else ""
         sections.append(f"## {part[0].upper()}{part[1:]}\n\n{part_tables(report, part)}{picture}")
+    if report.runs:
+        rows = [[part, *facts] for part, facts in report.runs.items()]
+        runs = table(["part", "commit", "when (UTC)", "load before", "minutes", ""], rows)
+        sections.append(f"## Runs\n\n{_RUNS}\n\n{runs}")
     return "\n\n".join(sections) + "\n"
+
+
+def aims(report: Report) -> str:
+    """A line for each: how many rows reach it, how many have to, and the worst."""
+    return "\n".join(f"- {_aim(target, report)}" for target in TARGETS if target.is_aim)
+
+
+def _aim(target: Target, report: Report) -> str:
+    known = _known(target, report)
+    wanted = f"{target.text}: {target.bound} {target.ratio:g} of {target.against}"
+    if not known:
+        return f"{wanted}: **not measured**"
+    figure, ratio = max(known, key=lambda pair: target.badness(pair[1].median))
+    met = sum(target.is_met(ratio.median) for _, ratio in known)
+    words = f"**{met} of {len(known)}** rows" if len(known) > 1 else "**reached**" if met else "**missed**"
+    if target.rows:
+        below = sum(ratio.median < target.floor for _, ratio in known)
+        words += f" (wanted {target.rows}), **{below}** below {target.floor:g} (wanted none)"
+    return f"{wanted}: {words}; worst {ratio}, {figure.workload}"
+
+
+def _known(target: Target, report: Report) -> list[tuple[Figure, Ratio]]:
+    figures = report.of_goal(target.goal)
+    return [(figure, ratio) for figure in figures if (ratio := figure.ratio(target.against)) is not None]
 
 
 def targets_table(report: Report) -> str:
@@ -47,9 +75,7 @@ def targets_table(report: Report) -> str:
 def _judged(target: Target, report: Report) -> tuple[float, list[str]]:
     """A row, and where it goes: what is missed by most comes first, what was not measured last."""
     wanted = f"{target.bound} {target.ratio}"
-    known: list[tuple[Figure, Ratio]] = [
-        (figure, ratio) for figure in report.of_goal(target.goal) if (ratio := figure.ratio(target.against)) is not None
-    ]
+    known = _known(target, report)
     if not known:
         why = report.left_out.get(target.against) or report.left_out.get(target.goal) or "not part of this run"
         return 1.0, [target.text, target.against, wanted, "", "", "not measured", why]

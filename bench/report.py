@@ -53,6 +53,8 @@ class Figure:
     goal: str | None = None
     """The key in targets.py of what this figure is held against."""
     note: str = ""
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """CPU by system and process (client, broker, store), in milliseconds a MB: the medians of the same runs."""
 
     @property
     def subject(self) -> str:
@@ -78,6 +80,8 @@ class Report:
     left_out: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     """What was measured on what: versions, cores."""
+    runs: dict[str, list[str]] = field(default_factory=dict)
+    """Of each part: commit, time, load, minutes, and whether rounds were cut (results.py)."""
 
     def add(self, figure: Figure) -> None:
         """Takes a figure in and says it on the terminal, because a full run is long."""

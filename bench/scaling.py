@@ -21,6 +21,7 @@ from tests.broker.peers import PRODUCE_BY_NAME, batch_of, create_topic, fetch, m
 
 from bench.report import Figure, Report
 from bench.systems import Headrace, take_turns, values_of
+from bench.targets import SMALLEST
 from headrace.client.connection import BrokerConnection
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -44,7 +45,7 @@ class _Sized(Headrace):
     def __init__(self, folder: Path, factor: int) -> None:
         # An entry for each batch: the log is as long as it can get.
         super().__init__(folder, append_entry_bytes=1)
-        self.name = "smallest" if factor == 1 else f"{factor} times"
+        self.name = SMALLEST if factor == 1 else f"{factor} times"
         self.factor = factor
         self.log_end = 0
         self.connection = BrokerConnection(self.host, self.port)
@@ -109,7 +110,8 @@ def _compare(report: Report, brokers: list[_Sized], what: str, operations: dict[
     for name, operation in operations.items():
         found = take_turns(brokers, repeats, partial(_median_us, operation))
         values = values_of(found, float, [broker.name for broker in brokers])
-        report.add(Figure("scaling", f"{name}, as {what}", "us", values))
+        goal = "look-up" if operation is _find_time else None
+        report.add(Figure("scaling", f"{name}, as {what}", "us", values, goal=goal))
 
 
 def _median_us(operation: Operation, broker: _Sized) -> float:

@@ -22,6 +22,7 @@ from tests.broker_process import BrokerProcess, RedisProcess, wait_until
 
 from bench.processes import cpu_s
 from bench.report import Figure, Report
+from bench.systems import broker_process
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.identity import kafka_uuid, new_id
 from headrace.store.cluster.nodes.endpoints import Registration, node_at, pack_registration
@@ -67,7 +68,7 @@ def _broker(topics: int) -> Iterator[tuple[BrokerProcess, RedisProcess]]:
         if topics:
             _write_topics(store, topics)
         settings = {"connections_max": 20_000, "retention_check_interval_ms": _RETENTION_MS, "log_level": "warning"}
-        broker = BrokerProcess(Path(name) / "node", redis=store.url, **settings)
+        broker = broker_process(Path(name) / "node", redis=store.url, **settings)
         stack.callback(broker.end)
         yield broker.start(), store
 

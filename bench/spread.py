@@ -1,7 +1,7 @@
-"""What several nodes, or several servers, cost beside one of each: CPU of all processes, in turns.
+"""A Redis Cluster of three primaries, and two nodes, beside one of each: rates, and CPU of all processes, in turns.
 
 Each system is reached over TCP, so that only the number of nodes and servers differs. Two cores cannot show what more
-nodes and servers are for, the throughput; they show what spreading the work costs.
+nodes and servers are for, more throughput; they show what spreading the work costs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from tests.broker_process import BrokerProcess, RedisProcess
+from tests.broker_process import RedisProcess
 from tests.nodes_process import node_pids, ports_in_a_row
 
 from bench.rdkafka import Done, Job, run_job
 from bench.report import Figure, Report
-from bench.systems import CpuMeter, System, run_python, take_turns, topic, values_of
+from bench.systems import CpuMeter, System, broker_process, run_python, take_turns, topic
 from headrace.store.embedded.trial import TrialCluster
 
 _PARTITIONS = 6
 _SIZE_BYTES = 1_000
 _ONE = "one of each"
-_FEW, _MANY = 5, 15
+_CLUSTER = "a Redis Cluster of three"
+_TWO_NODES = "two nodes"
+_FEW, _MANY = 3, 8
 """A stream of 200 MB takes a second, and its CPU varies by half: nodes and servers may have given memory back since the
 last one, and pay with up to 500 page faults for a MB. Few rounds show little else."""
 
@@ -39,7 +41,7 @@ class _Spread(System):
         settings: dict[str, object] = {"redis": url, "log_level": "warning"}
         if nodes > 1:
             settings |= {"nodes": nodes, "port": ports_in_a_row(nodes)}
-        self._process = BrokerProcess(folder / "headrace", **settings).start()
+        self._process = broker_process(folder / "headrace", **settings).start()
         self.port = self._process.port
 
     @property
@@ -51,21 +53,21 @@ class _Spread(System):
         self._process.end()
 
 
+_Figures = dict[tuple[str, str], float]
+"""By workload and unit."""
+
+
 def run(report: Report, *, quick: bool) -> None:
     records, rounds = (5_000, 10) if quick else (200_000, 200)
-    measurements = {
-        "produce, 1 KB": ("ms CPU/MB, all processes", _MANY, partial(_stream, "produce", records)),
-        "consume from the start, 1 KB": ("ms CPU/MB, all processes", _MANY, partial(_stream, "consume", records)),
-        "100 producers, linger.ms=0, 100 B": ("us CPU/record, all processes", _FEW, partial(_small, rounds)),
-    }
     with _systems() as systems:
-        names = [system.name for system in systems]
-        for workload, (unit, repeats, measure) in measurements.items():
+        for measure, repeats in ((partial(_stream, records), _MANY), (partial(_small, rounds), _FEW)):
             if not quick:
                 take_turns(systems, 1, measure)
             found = take_turns(systems, 1 if quick else repeats, measure)
-            for name in names[:-1]:
-                report.add(Figure("spread", workload, unit, values_of(found, float, [name, _ONE])))
+            for workload, unit in found[_ONE][0]:
+                values = {name: [turn[workload, unit] for turn in turns] for name, turns in found.items()}
+                for name in (_CLUSTER, _TWO_NODES):
+                    report.add(Figure("spread", workload, unit, {name: values[name], _ONE: values[_ONE]}))
 
 
 @contextlib.contextmanager
@@ -86,28 +88,30 @@ def _systems() -> Iterator[list[_Spread]]:
         cluster = TrialCluster(folder / "servers", primaries=3, replicas=0)
         stack.callback(cluster.stop)
         cluster.start()
-        one, other = server("one"), server("two nodes")
+        one, other = server("one"), server(_TWO_NODES)
         yield [
-            system("two nodes", other.url, [other.pid], nodes=2),
-            system("three shards", cluster.url, [each.pid for each in cluster.servers]),
+            system(_TWO_NODES, other.url, [other.pid], nodes=2),
+            system(_CLUSTER, cluster.url, [each.pid for each in cluster.servers]),
             system(_ONE, one.url, [one.pid]),
         ]
 
 
-def _stream(kind: str, records: int, system: System) -> float:
-    """Milliseconds for each MB."""
+def _stream(records: int, system: System) -> _Figures:
+    """In, and out from the start."""
     job = Job("produce", system.address, "bench", records, _SIZE_BYTES, _PARTITIONS)
+    found: _Figures = {}
     with topic(system, "bench", _PARTITIONS):
-        with CpuMeter(system.pids) as meter:
-            run_job(job)
-        if kind == "consume":
+        for kind, workload in (("produce", "produce, 1 KB"), ("consume", "consume from the start, 1 KB")):
             with CpuMeter(system.pids) as meter:
-                run_job(msgspec.structs.replace(job, kind="consume"))
-    return sum(meter.used_s.values()) / (records * _SIZE_BYTES / 1e6) * 1000
+                done = run_job(msgspec.structs.replace(job, kind=kind))
+            found[workload, "records/s"] = done.rate
+            used_ms = sum(meter.used_s.values()) / (records * _SIZE_BYTES / 1e6) * 1000
+            found[workload, "ms CPU/MB, all processes"] = used_ms
+    return found
 
 
-def _small(rounds: int, system: System) -> float:
-    """Microseconds for each record."""
+def _small(rounds: int, system: System) -> _Figures:
     with topic(system, "bench", _PARTITIONS), CpuMeter(system.pids) as meter:
         done = msgspec.json.decode(run_python("bench.small_producers", system.address, str(rounds)), type=Done)
-    return sum(meter.used_s.values()) / done.records * 1e6
+    workload, used_us = "100 producers, linger.ms=0, 100 B", sum(meter.used_s.values()) / done.records * 1e6
+    return {(workload, "records/s"): done.rate, (workload, "us CPU/record, all processes"): used_us}

@@ -1,7 +1,7 @@
 """The systems under test, each started the same way and reached at an address; how they alternate.
 
-Headrace runs as a user starts it, with its embedded Valkey and its default durability (`everysec`). The processes of a
-system are named, so that their CPU and memory can be read apart.
+Headrace runs as a user starts it, with its embedded Valkey and its default durability (`everysec`), on the Python that
+interpreter.py chose. The processes of a system are named, so that their CPU and memory can be read apart.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tests.broker_process import BrokerProcess
 
-from bench import kafka
+from bench import interpreter, kafka
+from bench.interpreter import ROOT
+from bench.pace import PACE
 from bench.processes import cpu_s
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
 from headrace.client.admin import Admin
@@ -27,7 +29,6 @@ from headrace.client.cluster import Cluster
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Named")
-ROOT = Path(__file__).parent.parent
 _MAXMEMORY_BYTES = 4 << 30
 
 
@@ -60,6 +61,14 @@ class System(ABC):
         """Ends it."""
 
 
+def broker_process(folder: Path, **settings: object) -> BrokerProcess:
+    """A broker that is not started yet, on the servers' Python."""
+    process = BrokerProcess(folder, **settings)
+    process.python = interpreter.for_servers().build.path
+    process.environment["PYTHONPATH"] = interpreter.search_path()
+    return process
+
+
 class Headrace(System):
     """`headrace serve` with its embedded Valkey."""
 
@@ -68,7 +77,7 @@ class Headrace(System):
     def __init__(self, folder: Path, **settings: object) -> None:
         settings = {"maxmemory_bytes": _MAXMEMORY_BYTES, "log_level": "warning"} | settings
         folder.mkdir(parents=True, exist_ok=True)
-        self.process = BrokerProcess(folder / "headrace", **settings).start()
+        self.process = broker_process(folder / "headrace", **settings).start()
         self.port = self.process.port
 
     @property
@@ -90,8 +99,8 @@ class Kafka(System):
 
     name = KAFKA
 
-    def __init__(self, folder: Path) -> None:
-        self.node = kafka.KafkaNode(folder / "kafka")
+    def __init__(self, folder: Path, more_properties: str = "") -> None:
+        self.node = kafka.KafkaNode(folder / "kafka", more_properties)
         self.port = self.node.port
         self.node.start()
 
@@ -109,7 +118,7 @@ class Null(System):
     name = NULL_BROKER
 
     def __init__(self) -> None:
-        self._process = start_python("bench.null_broker", stdout=subprocess.PIPE)
+        self._process = start_python("bench.null_broker", stdout=subprocess.PIPE, is_server=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
 
@@ -123,24 +132,29 @@ class Null(System):
 
 
 @contextlib.contextmanager
-def lineup(report: Report, *names: str) -> Iterator[list[System]]:
-    """Starts systems by name, Headrace first, and ends them; Kafka is left out where it cannot be had."""
+def lineup(report: Report, *names: str, are_groups_quick: bool = False) -> Iterator[list[System]]:
+    """Starts systems by name, Headrace first, and ends them; Kafka is left out where it cannot be had.
+
+    Groups that are quick do not wait for more members: for parts that leave that wait out of their figures anyway.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
         started: list[System] = []
         for wanted in names:
             if wanted == KAFKA and not has_kafka(report):
                 continue
-            system = start(wanted, Path(name))
+            system = start(wanted, Path(name), are_groups_quick=are_groups_quick)
             stack.callback(system.stop)
             started.append(system)
         yield started
 
 
-def start(name: str, folder: Path) -> System:
+def start(name: str, folder: Path, *, are_groups_quick: bool = False) -> System:
     """A system by its name, with a folder that it may have been in before."""
     if name == HEADRACE:
-        return Headrace(folder)
-    return Kafka(folder) if name == KAFKA else Null()
+        return Headrace(folder, **({"group_initial_rebalance_delay_ms": 0} if are_groups_quick else {}))
+    if name == KAFKA:
+        return Kafka(folder, "group.initial.rebalance.delay.ms=0\n" if are_groups_quick else "")
+    return Null()
 
 
 def has_kafka(report: Report) -> bool:
@@ -150,13 +164,27 @@ def has_kafka(report: Report) -> bool:
     return KAFKA not in report.left_out
 
 
-def take_turns(systems: Sequence[S], repeats: int, measure: Callable[[S], T]) -> dict[str, list[T]]:
-    """Measures each system `repeats` times, one after the other, each round beginning with another one."""
+def take_turns(
+    systems: Sequence[S],
+    repeats: int,
+    measure: Callable[[S], T],
+    *,
+    seldom: Collection[str] = (),
+    seldom_repeats: int = 1,
+) -> dict[str, list[T]]:
+    """Measures each system `repeats` times, one after the other, each round beginning with another one.
+
+    Those that are `seldom` measured take part in the first rounds only: what they are for needs no more. A part that is
+    over its budget gets fewer rounds.
+    """
     found: dict[str, list[T]] = {system.name: [] for system in systems}
     for repeat in range(repeats):
+        if not PACE.allows(repeat):
+            break
         first = repeat % len(systems)
         for system in [*systems[first:], *systems[:first]]:
-            found[system.name].append(measure(system))
+            if system.name not in seldom or repeat < seldom_repeats:
+                found[system.name].append(measure(system))
     return found
 
 
@@ -188,17 +216,22 @@ class CpuMeter:
         self.used_s = {what: cpu_s(pid) - self._before[what] for what, pid in self._pids.items()}
 
 
-def start_python(module: str, *arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
-    """A module of ours as a process of its own."""
-    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+def start_python(
+    module: str, *arguments: str, stdout: int | None = None, is_server: bool = False
+) -> subprocess.Popen[str]:
+    """A module of ours as a process of its own; a server runs on the servers' Python."""
+    if is_server:
+        python, path = interpreter.for_servers().build.path, os.pathsep.join([str(ROOT), interpreter.search_path()])
+    else:
+        python, path = sys.executable, os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], stdout=stdout, env=os.environ | {"PYTHONPATH": path}, text=True
+        [python, "-m", module, *arguments], stdout=stdout, env=os.environ | {"PYTHONPATH": path}, text=True
     )
 
 
-def run_python(module: str, *arguments: str, timeout_s: float = 300) -> str:
+def run_python(module: str, *arguments: str, timeout_s: float = 300, is_server: bool = False) -> str:
     """What a module of ours prints; an error if it fails."""
-    process = start_python(module, *arguments, stdout=subprocess.PIPE)
+    process = start_python(module, *arguments, stdout=subprocess.PIPE, is_server=is_server)
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except BaseException:

@@ -22,6 +22,7 @@ from tests.faults.witnesses import Place, Sender
 
 from bench.kafka import tool_command, why_not
 from bench.report import Figure, Report
+from bench.systems import broker_process
 
 _PAUSE_S = 0.005
 _MORE = 20
@@ -51,7 +52,7 @@ GOES: dict[str, Callable[[BrokerProcess], object]] = {
 
 
 def run(report: Report, *, quick: bool) -> None:
-    rounds = 2 if quick else 10
+    rounds = 2 if quick else 4
     if missing := why_not():
         report.leave_out("the Java client's pauses", missing)
     with _nodes() as nodes:
@@ -72,7 +73,7 @@ def _nodes() -> Iterator[Nodes]:
         store.start()
 
         def start(**settings: object) -> BrokerProcess:
-            broker = BrokerProcess(Path(name) / f"node{settings['node_id']}", **settings)
+            broker = broker_process(Path(name) / f"node{settings['node_id']}", **settings)
             stack.callback(broker.end)
             return broker.start()
 

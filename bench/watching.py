@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
 
 def run(report: Report, *, quick: bool) -> None:
-    repeats, records = (1, 20_000) if quick else (9, 200_000)
+    repeats, records = (1, 20_000) if quick else (7, 200_000)
     turns: dict[bool, list[Turn]] = {True: [], False: []}
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
         system = Headrace(Path(name), http_port=free_port(), console=True)

@@ -22,7 +22,7 @@ from tests.server_binary import server_binary
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
-_COMMAND = [sys.executable, "-c", "from headrace.cli.main import main; main()", "serve"]
+_COMMAND = ["-c", "from headrace.cli.main import main; main()", "serve"]
 
 
 class BrokerProcess:
@@ -36,6 +36,7 @@ class BrokerProcess:
         if "listen" in settings and "port" not in settings:
             del self.settings["port"]
         self.environment: dict[str, str] = {}
+        self.python = sys.executable
         self.log_path = data_dir.with_suffix(".log")
         self.host = "127.0.0.1"
         self.port = 0
@@ -73,7 +74,11 @@ class BrokerProcess:
                 flags += [f"--{flag}={one}" for one in (value if isinstance(value, list) else [value])]
         with self.log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [*_COMMAND, *flags], stdout=subprocess.PIPE, stderr=log, text=True, env=os.environ | self.environment
+                [self.python, *_COMMAND, *flags],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | self.environment,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -1,0 +1,77 @@
+"""Servers and clients with a core each: a rate is then what one core of the servers, or one of the client, can do.
+
+The servers of a system (broker and store, or Kafka) share one core, its clients have another, so no system gains by
+what the other side leaves free. Where the client is the limit, the null broker is no faster than the others, and the
+servers' CPU for a MB tells what a core of them could do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bench import java, java_clients, throughput
+from bench.cores import on_core, two_cores
+from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
+from bench.systems import System, has_kafka, lineup, take_turns
+from bench.workloads import Row, Workload, add_rows
+
+PART = "own core"
+_REPEATS = 3
+_LOADS = [
+    Workload(size, partitions, "all", codec, throughput.BYTES[size] // size)
+    for size, partitions, codec in (
+        (100, 1, "none"), (100, 6, "none"), (1_000, 1, "none"), (1_000, 6, "none"), (1_000, 6, "lz4"),
+    )
+]  # fmt: skip
+_AT_THE_TAIL = (6, "none")
+"""Partitions and codec of the workloads that are read at the tail too."""
+
+
+def run(report: Report, *, quick: bool) -> None:
+    cores = two_cores()
+    if cores is None:
+        report.leave_out(PART, "not run: it needs two cores")
+        return
+    with contextlib.ExitStack() as stack:
+        with on_core(cores.servers):
+            names = [HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])]
+            systems = stack.enter_context(lineup(report, *names, are_groups_quick=True))
+        with on_core(cores.clients):
+            if not quick:
+                take_turns(systems, 1, partial(throughput.turn, throughput.WARM_UP))
+            for workload in throughput.QUICK if quick else _LOADS:
+                _rdkafka(report, systems, workload, 1 if quick else _REPEATS)
+            if not quick and has_kafka(report):
+                for workload in _LOADS:
+                    if workload.codec == "none":
+                        smaller = replace(workload, records=java.BYTES[workload.size_bytes] // workload.size_bytes)
+                        _java(report, systems, smaller)
+
+
+def _row(workload: str) -> Row:
+    return Row(PART, workload, PART, cpu_part=PART, requests_part=PART)
+
+
+def _rdkafka(report: Report, systems: list[System], workload: Workload, repeats: int) -> None:
+    measure = partial(throughput.turn, workload)
+    found = take_turns(systems, repeats, measure, seldom=[NULL_BROKER])
+    rows = _row(f"librdkafka produces: {workload}"), _row(f"librdkafka, from the start: {workload}")
+    throughput.add_turns(report, rows, systems, found)
+    if (workload.partitions, workload.codec) == _AT_THE_TAIL:
+        tails = take_turns(systems, repeats, partial(throughput.tail_run, workload), seldom=[NULL_BROKER])
+        add_rows(report, _row(f"librdkafka, at the tail: {workload}"), systems, tails)
+
+
+def _java(report: Report, systems: list[System], workload: Workload) -> None:
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
+        payloads = java_clients.payload_file(Path(folder), workload.size_bytes)
+        found = take_turns(systems, _REPEATS, partial(java.turn, workload, payloads), seldom=[NULL_BROKER])
+        rows = _row(f"Java produces: {workload}"), _row(f"Java, from the start: {workload}")
+        throughput.add_turns(report, rows, systems, found)
+        if workload.size_bytes == 1_000 and (workload.partitions, workload.codec) == _AT_THE_TAIL:
+            tails = take_turns(systems, _REPEATS, partial(java.tail_run, workload, payloads), seldom=[NULL_BROKER])
+            add_rows(report, _row(f"Java, at the tail: {workload}"), systems, tails)

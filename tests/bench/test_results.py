@@ -1,0 +1,45 @@
+"""Results are kept by part: a repeated one replaces its own, a failed one leaves what was there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.render import markdown
+from bench.report import HEADRACE, KAFKA, Figure
+from bench.results import Moment, Result
+
+from bench import results
+
+PARTS = ["throughput", "startup"]
+
+
+def result(part: str, commit: str, rate: float) -> Result:
+    costs = {HEADRACE: {"client": 1.0, "broker": 2.0}}
+    figure = Figure("produce", f"{part} 100 B", "records/s", {HEADRACE: [rate], KAFKA: [100.0]}, "produce", costs=costs)
+    moment = Moment(commit, f"2026-01-01 00:0{rate % 10:.0f}", 0.5)
+    return Result(part, moment, 1.5, False, {"machine": commit}, [figure], {})
+
+
+def test_a_report_is_composed_of_the_newest_result_of_each_part(tmp_path: Path) -> None:
+    results.save(tmp_path, result("throughput", "aaa", 1.0))
+    results.save(tmp_path, result("startup", "bbb", 2.0))
+    results.save(tmp_path, result("throughput", "ccc", 3.0))
+    report = results.compose(tmp_path, PARTS)
+    assert [figure.values[HEADRACE] for figure in report.figures] == [[3.0], [2.0]]
+    assert report.figures[0].costs == {HEADRACE: {"client": 1.0, "broker": 2.0}}
+    assert report.facts == {"machine": "ccc"}
+    text = markdown(report)
+    assert "| throughput | ccc " in text
+    assert "| startup    | bbb " in text
+
+
+def test_a_part_that_fails_leaves_its_last_figures_and_the_report_says_so(tmp_path: Path) -> None:
+    results.save(tmp_path, result("throughput", "aaa", 1.0))
+    results.save_failure(tmp_path, "throughput", "no space left")
+    results.save_failure(tmp_path, "startup", "no port left")
+    report = results.compose(tmp_path, PARTS)
+    assert len(report.figures) == 1
+    assert report.left_out["throughput"] == "it failed (its figures are from an earlier run): no space left"
+    assert report.left_out["startup"] == "it failed (there are no figures): no port left"
+    results.save(tmp_path, result("throughput", "bbb", 1.0))
+    assert "throughput" not in results.compose(tmp_path, PARTS).left_out
