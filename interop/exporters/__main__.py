@@ -1,8 +1,7 @@
 """Other programs' lag is the same as ours: kafka_exporter, KMinion and Burrow, for a topic of format `log`.
 
 `make interop` runs it, with a broker of its own. For topics of format `stream` they subtract offsets that are made of
-times. Burrow reads commits off the topic __consumer_offsets, which there is none of (docs/decisions/017): it sees where
-topics end, and no groups.
+times. Burrow reads commits off the topic __consumer_offsets (docs/decisions/032).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tests.broker_process import free_port
 
 from interop.clients import EXPORTERS
 from interop.lagging import GROUP, LAG, RECORDS, TOPIC, get, lagging_broker, running, wait_for
-from interop.report import Checks, expect_in
+from interop.report import Checks
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
         with lagging_broker(folder) as (broker, _):
             checks.check("kafka_exporter: same lag", lambda: _compare_kafka_exporter(broker.address))
             checks.check("KMinion: same lag", lambda: _compare_kminion(broker.address, folder))
-            checks.check("Burrow: same ends of partitions", lambda: _compare_burrow(broker.address, folder))
+            checks.check("Burrow: same ends and same lag", lambda: _compare_burrow(broker.address, folder))
     sys.exit(1 if checks.failures else 0)
 
 
@@ -57,8 +56,7 @@ def _compare_kminion(address: str, folder: Path) -> None:
     )
     with running("env", f"CONFIG_FILEPATH={config}", str(EXPORTERS.work_dir / "kminion")) as said:
         name = f'kminion_kafka_consumer_group_topic_lag{{group_id="{GROUP}",topic_name="{TOPIC}"}}'
-        wait_for(lambda: name in get(f"http://127.0.0.1:{port}/metrics"), said)
-        expect_in(f"{name} {LAG}\n", get(f"http://127.0.0.1:{port}/metrics"))
+        wait_for(lambda: f"{name} {LAG}\n" in get(f"http://127.0.0.1:{port}/metrics"), said)
 
 
 def _compare_burrow(address: str, folder: Path) -> None:
@@ -77,13 +75,20 @@ servers = ["{address}"]
 client-profile = "local"
 topic-refresh = 10
 offset-refresh = 2
+[consumer.local]
+class-name = "kafka"
+cluster = "local"
+servers = ["{address}"]
+client-profile = "local"
 [httpserver.default]
 address = "127.0.0.1:{port}"
 """
     )
     with running(str(EXPORTERS.work_dir / "Burrow"), "--config-dir", str(home), cwd=home) as said:
-        ends = f"http://127.0.0.1:{port}/v3/kafka/local/topic/{TOPIC}"
-        wait_for(lambda: sum(json.loads(get(ends))["offsets"]) == RECORDS, said)
+        cluster = f"http://127.0.0.1:{port}/v3/kafka/local"
+        wait_for(lambda: sum(json.loads(get(f"{cluster}/topic/{TOPIC}"))["offsets"]) == RECORDS, said)
+        lag = f"{cluster}/consumer/{GROUP}/lag"
+        wait_for(lambda: json.loads(get(lag))["status"]["totallag"] == LAG, said)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Names that clients take for the broker's own topics: shown as internal, never made or written by a client."""
+"""Names that clients take for the broker's own topics: shown as internal, never made or written by a client.
+
+The broker makes `__consumer_offsets` itself when somebody asks for it: tests/broker/test_offsets_topic.py.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def names_of(connection: BrokerConnection) -> set[str | None]:
     return {topic.name for topic in connection.send_for(MetadataRequest(None), MetadataResponse, 12).topics}
 
 
-@pytest.mark.parametrize("name", INTERNAL)
+@pytest.mark.parametrize("name", INTERNAL[1:])
 def test_asking_for_it_does_not_make_it_and_shows_that_it_is_internal(administrator: Administrator, name: str) -> None:
     connection = administrator.connection
     (found,) = metadata(connection, name).topics
@@ -40,7 +43,7 @@ def test_asking_for_it_does_not_make_it_and_shows_that_it_is_internal(administra
     assert name not in names_of(connection)
 
 
-@pytest.mark.parametrize("name", INTERNAL)
+@pytest.mark.parametrize("name", INTERNAL[1:])
 def test_a_client_can_neither_make_nor_delete_nor_write_it(administrator: Administrator, name: str) -> None:
     connection = administrator.connection
     for validate_only in (True, False):

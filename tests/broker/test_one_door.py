@@ -13,6 +13,8 @@ BEHIND_THE_DOOR = {
     "access.py": "the door itself",
     "broker.py": "makes the coordinator, and follows the brokers' own configs",
     "groups/coordinator.py": "what the door opens to: groups know which topics are still there",
+    "groups/offsets_feed.py": "the same: appends to the topic of offsets",
+    "groups/offsets_topic.py": "the same: writes commits of topics that are still there",
     "groups/retention.py": "the same, in the background",
     "rights/organisations.py": "organisations themselves, for who may administer all of them",
     "transactions/finishing.py": "writes markers into the partitions that a transaction was let into",

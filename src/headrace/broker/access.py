@@ -23,7 +23,9 @@ from headrace.store.cluster.identity import from_kafka_uuid
 from headrace.store.cluster.nodes.endpoints import Endpoint, Node
 from headrace.store.cluster.owned.transactions import Parts
 from headrace.store.redis.errors import StoreError
+from headrace.store.topic_configs.table import CLEANUP_POLICY
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.offsets_topic import OFFSETS_TOPIC
 from headrace.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -91,6 +93,16 @@ class Access(Checks):
         if topic is not None:
             self.check(ask, ResourceType.TOPIC, topic.name)
         return topic
+
+    async def offsets_topic(self) -> Topic:
+        """`__consumer_offsets`, which the broker makes when somebody first asks for it by name."""
+        self.check(Operation.DESCRIBE, ResourceType.TOPIC, OFFSETS_TOPIC)
+        try:
+            return await self._organisation.catalogue.create(OFFSETS_TOPIC, 1, {CLEANUP_POLICY: "compact"})
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        return await self.topic(Operation.DESCRIBE, OFFSETS_TOPIC)
 
     def known_topic(self, ask: Ask, name: str) -> Topic | None:
         """A topic as this node last saw it."""

@@ -30,13 +30,9 @@ Every sample also has the label `node`. Names are stable: a test freezes them.
 
 `deploy/prometheus/alerts.yml` has alert rules and `deploy/grafana/headrace.json` a dashboard; both are starting points.
 `python -m interop prometheus` has Prometheus scrape a node and promtool check metrics, rules and the dashboard's
-queries. `python -m interop exporters` compares lag with kafka_exporter and KMinion: it is equal for the format `log`;
-for `stream` they subtract offsets, which are times there.
-
-**Burrow shows no lag.** It reads groups from `__consumer_offsets`, a topic that does not exist here
-([decision 17](decisions/017-what-a-cluster-shows.md)), so it sees where topics end, and no groups. Use
-`headrace_group_lag_records` and `headrace_group_lag_seconds`, or kafka_exporter, or KMinion with `scrapeMode:
-adminApi`, which ask the broker.
+queries. `python -m interop exporters` compares lag with kafka_exporter, KMinion and Burrow: it is equal for the format
+`log`; for `stream` they subtract offsets, which are times there. Burrow reads commits from the topic
+`__consumer_offsets`, which is written [while somebody reads it](groups.md#the-topic-__consumer_offsets).
 
 ## OpenMetrics
 

@@ -142,6 +142,11 @@ class Keys(msgspec.Struct, frozen=True):
     def group_slugs(self) -> str:
         return f"{self.prefix}:{self.organisation}:group-slugs"
 
+    @property
+    def offsets_watch(self) -> str:
+        """There while somebody reads the topic `__consumer_offsets`."""
+        return f"{self.prefix}:{self.organisation}:offsets-watch"
+
     def group(self, group_id: str) -> str:
         return f"{self.prefix}:{self.organisation}:{{{escape(group_id)}}}:group"
 

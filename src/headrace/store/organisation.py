@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.store.cluster.catalogue import Catalogue, Topic
 from headrace.store.cluster.configs import Configs
 from headrace.store.cold.standing import Standing, standing_of
-from headrace.store.log.marking import append_marker
+from headrace.store.log.elsewhere import append_elsewhere
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition.base import Partition
 from headrace.store.partition.context import PartitionContext
@@ -118,9 +118,11 @@ class Organisation:
         finally:
             del self._opening[key]
 
-    async def mark(self, topic: Topic, number: int, marker: bytes, ask: Callable[[], Awaitable[None]]) -> None:
-        """Appends the marker of a transaction to a partition that another node leads."""
-        await append_marker(self.context, topic, number, marker, ask)
+    async def append_elsewhere(
+        self, topic: Topic, number: int, batch: bytes, ask: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Appends a batch of the broker's own to a partition that another node leads; `ask` raises if it must not."""
+        await append_elsewhere(self.context, topic, number, batch, ask)
         self._store.announcements.appended_to(topic.id, number)
 
     async def without_entries(self, topic: Topic, numbers: Sequence[int]) -> set[int]:

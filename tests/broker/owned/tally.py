@@ -153,6 +153,9 @@ class TallyKind:
     def rows_stored(self, name: Name, rows: Mapping[str, int | None]) -> None:
         pass
 
+    def buried(self, name: Name, rows: Mapping[str, int]) -> None:
+        pass
+
 
 class Tallies:
     """The tallies of one node, on a clock that a test moves."""

@@ -8,6 +8,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from headrace.broker.groups.kind import GroupKind, coordinator_error
+from headrace.broker.groups.offsets_feed import OffsetsFeed
+from headrace.broker.groups.offsets_topic import OffsetsTopic
 from headrace.broker.groups.pending import PendingOffsets
 from headrace.broker.groups.retention import OffsetRetention
 from headrace.broker.owned.contract import Name
@@ -36,9 +38,11 @@ class Coordinator:
     def __init__(self, store: Store, settings: GroupSettings, retention_check_ms: int) -> None:
         self._store = store
         self.now_ms = store.clock.steady_ms
-        kind = GroupKind(store.groups, Mirror(store), settings, store.clock)
+        feed = OffsetsFeed(store)
+        kind = GroupKind(store.groups, Mirror(store), feed, settings, store.clock)
         self._groups: Runtime[Group] = Runtime(store, store.groups.owned, kind, self.now_ms)
         self._upkeep = OwnedUpkeep(self._groups)
+        self._offsets_topic = OffsetsTopic(store, self._groups, feed)
         self._retention = OffsetRetention(store, self._groups, retention_check_ms)
         self.pending = PendingOffsets(store, self._groups, kind.pending)
 
@@ -48,6 +52,7 @@ class Coordinator:
         self._store.spawn(self._upkeep.run())
         self._store.spawn(self._retention.run())
         self._store.spawn(self.pending.run())
+        self._store.spawn(self._offsets_topic.run())
 
     def stop(self) -> None:
         """Decides nothing any more: what is stored is what the next coordinator starts from."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.broker.groups.offsets_feed import OffsetsFeed
 from headrace.broker.owned.contract import Name
 from headrace.clock import Clock
 from headrace.groups.classic import ClassicMachine, Group, snapshot
@@ -55,9 +56,12 @@ class GroupKind:
 
     title = "group"
 
-    def __init__(self, store: GroupStore, mirror: Mirror, settings: GroupSettings, clock: Clock) -> None:
+    def __init__(
+        self, store: GroupStore, mirror: Mirror, feed: OffsetsFeed, settings: GroupSettings, clock: Clock
+    ) -> None:
         self._store = store
         self._mirror = mirror
+        self._feed = feed
         self._settings = settings
         self._ids = _Ids(clock)
         self._told_trouble = ""
@@ -107,7 +111,7 @@ class GroupKind:
     async def give_back(self, name: Name, claimed: str) -> None:
         await self._store.free_slug(name.org, name.id, claimed)
 
-    # -- mirrors ------------------------------------------------------------------------------------------------
+    # -- mirrors, and the topic of offsets ----------------------------------------------------------------------
 
     async def before_rows_go(self, name: Name, rows: Iterable[Row]) -> None:
         if places := [row for row in rows if not isinstance(row, PendingOffset)]:
@@ -120,3 +124,7 @@ class GroupKind:
                 self.pending.add(name)
             elif committed is not None and not isinstance(row, PendingOffset):
                 self._mirror.committed(*name, row, committed.offset)
+        self._feed.committed(name, rows)
+
+    def buried(self, name: Name, rows: Mapping[Row, Committed | PendingCommit]) -> None:
+        self._feed.buried(name, rows)

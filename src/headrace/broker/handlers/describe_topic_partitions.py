@@ -15,6 +15,7 @@ from headrace.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from headrace.wire.offsets_topic import OFFSETS_TOPIC
 
 _PAGE_MAX = 2_000
 """Partitions in one answer, whatever the client asks: Kafka's default."""
@@ -63,6 +64,8 @@ async def _find(call: Call, name: str) -> Topic:
     call.check(Operation.DESCRIBE, ResourceType.TOPIC, name)
     check_topic_name(name)
     topic = await call.find_topic(Operation.DESCRIBE, name)
+    if topic is None and name == OFFSETS_TOPIC:
+        topic = await call.offsets_topic()
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return topic

@@ -24,6 +24,7 @@ from headrace.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from headrace.wire.offsets_topic import OFFSETS_TOPIC
 from headrace.wire.schema import ZERO_UUID
 
 Operations = Callable[[str], int]
@@ -100,9 +101,14 @@ async def _asked(
         try:
             topic = await call.topic(Operation.DESCRIBE, name, asked.topic_id, by_id=by_id)
         except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not may_create or is_internal(name):
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            topic = await auto_create(call, name)
+            if name == OFFSETS_TOPIC:
+                topic = await call.offsets_topic()
+            elif may_create and not is_internal(name):
+                topic = await auto_create(call, name)
+            else:
+                raise
         return describe(call.broker, topic, operations(topic.name))
     except KafkaError as error:
         if by_id:  # without a name there is nothing to be authorized for

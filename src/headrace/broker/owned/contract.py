@@ -126,3 +126,6 @@ class Kind(Protocol[State]):
 
     def rows_stored(self, name: Name, rows: Rows) -> None:
         """Rows were stored."""
+
+    def buried(self, name: Name, rows: Rows) -> None:
+        """The thing was deleted, and these rows with it."""

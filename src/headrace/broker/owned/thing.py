@@ -246,6 +246,7 @@ class Thing(Generic[State]):
             await self._store.delete(*self.name, self._owner)
         if claimed is not None:
             await self._kind.give_back(self.name, claimed)
+        self._kind.buried(self.name, self.rows)
 
     def adopt(self, decision: Decision[State]) -> None:
         """Makes a decision what is known, and sends its answers."""

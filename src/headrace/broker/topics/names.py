@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable
 
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.offsets_topic import OFFSETS_TOPIC
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST = 249
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 def is_internal(name: str | None) -> bool:
-    """Whether clients take the topic for the broker's own. Here none exists: offsets are in the store, not in a log."""
+    """Whether clients take the topic for the broker's own: one that they cannot make or write to."""
     return name in _INTERNAL
 
 

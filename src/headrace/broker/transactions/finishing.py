@@ -188,7 +188,7 @@ class _Marks:
             if self._store.nodes.leader(topic, number) == self._store.nodes.me:
                 await self._append(topic, number, batch)
             else:
-                await self._organisation.mark(topic, number, batch, partial(self._ask_of, topic, number))
+                await self._organisation.append_elsewhere(topic, number, batch, partial(self._ask_of, topic, number))
         except (PartitionGone, _IsMarked):
             return
         except KafkaError as error:

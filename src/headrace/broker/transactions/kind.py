@@ -60,3 +60,6 @@ class TransactionKind:
 
     def rows_stored(self, name: Name, rows: Mapping[Any, Any]) -> None:
         return
+
+    def buried(self, name: Name, rows: Mapping[Any, Any]) -> None:
+        return

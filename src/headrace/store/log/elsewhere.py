@@ -1,11 +1,11 @@
-"""Appends a transaction marker to a log that another node leads.
+"""Appends a batch of the broker's own, such as a transaction marker, to a log that another node leads.
 
-Nothing of the log is cached or read here: a script returns its end. Then the caller confirms that the marker is still
+Nothing of the log is cached or read here: a script returns its end. Then the caller confirms that the batch is still
 wanted, and it is appended at exactly that place. Redis rejects it if anything was appended meanwhile, and everything is
-repeated. The leader finds the marker like any foreign entry.
+repeated. The leader finds the batch like any foreign entry.
 
 After a change of server, a log that its leader has not yet compared with what was acknowledged is left alone, and so
-is one that is being made again: a marker would take the place of entries that the leader is about to restore.
+is one that is being made again: a batch would take the place of entries that the leader is about to restore.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from headrace.store.log.entries import xadd
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.entries import Entry
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
-from headrace.wire.batch import stamp
+from headrace.wire.batch import read_header, stamp
 
 _ATTEMPTS = 64
 _NOT_COMPARED = -2
 
 
-async def append_marker(
-    context: PartitionContext, topic: Topic, number: int, marker: bytes, ask: Callable[[], Awaitable[None]]
+async def append_elsewhere(
+    context: PartitionContext, topic: Topic, number: int, batch: bytes, ask: Callable[[], Awaitable[None]]
 ) -> None:
-    """Appends a marker; `ask` raises if it is not wanted any more."""
+    """Appends a batch; `ask` raises if it is not wanted any more."""
+    offsets = read_header(batch).last_offset_delta + 1
     keys = topic.keys(context.keys, number)
     slot = context.slot_of(keys.log)
     token = secrets.token_hex(8).encode()
@@ -36,10 +37,10 @@ async def append_marker(
         if end < 0:
             raise StoreAway("its leader is taking it up") if end == _NOT_COMPARED else PartitionGone(topic.name)
         await ask()
-        batch = bytearray(marker)
-        stamp(batch, 0, end, epoch)
+        stamped = bytearray(batch)
+        stamp(stamped, 0, end, epoch)
         try:
-            if await slot.link.send_chunks(xadd(keys.log, Entry(end, end + 1, bytes(batch), token))) is None:
+            if await slot.link.send_chunks(xadd(keys.log, Entry(end, end + offsets, bytes(stamped), token))) is None:
                 raise PartitionGone(topic.name)
         except RedisError as error:
             if not error.is_refused_id:
