@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cold_log import ColdAway, ColdPartition, Held
+from headrace.lake.cold.cpu_share import CpuShare
 from headrace.lake.cold.row_groups import FileCache, PieceCache
 from tests.broker_process import BrokerProcess
 from tests.lake.cold_topic import EVERYTHING, ColdTopic, OpenCold, read_all, timestamp_types
@@ -174,7 +175,7 @@ async def test_pieces_are_kept_within_their_bound_and_made_once(made: ColdTopic)
     files = FileCache()
     opened = [files.open(table.place, file) for file in table.coverage[0].files]
     with ThreadPoolExecutor(2) as executor:
-        pieces = PieceCache(executor, kept_bytes=25_000)
+        pieces = PieceCache(executor, CpuShare(0), kept_bytes=25_000)
         both = await asyncio.gather(*(pieces.get(opened[0], opened[0].groups[0], EVERYTHING) for _ in range(2)))
         assert both[0] is both[1]
         for file in opened:

@@ -16,6 +16,12 @@ def open_lake(settings: Settings, cluster_id: str) -> ColdLog | None:
     if not settings.lake:
         return None
     try:
-        return open_cold_log(settings.lake, options, cluster_id, patience_s=settings.cold_timeout_ms / 1000)
+        return open_cold_log(
+            settings.lake,
+            options,
+            cluster_id,
+            patience_s=settings.cold_timeout_ms / 1000,
+            cpu_percent=settings.cold_cpu_percent,
+        )
     except ColdUnusable as error:
         raise click.UsageError(f"--lake: {error}") from None

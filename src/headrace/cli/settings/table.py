@@ -340,6 +340,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     cold_timeout_ms: Annotated[
         int, _says("How long a read waits for the lake before it gets a retriable error.", 10, MAX_INT32)
     ] = _STORE.cold_timeout_ms
+    cold_cpu_percent: Annotated[
+        int,
+        _says(
+            "Percent of one core that reading the lake may use while other processes wait for the CPU; 0: no limit.",
+            0,
+            100_000,
+        ),
+    ] = 40
 
 
 # Each section begins with the setting named here.

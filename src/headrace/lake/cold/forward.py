@@ -14,6 +14,7 @@ from collections import OrderedDict
 from concurrent.futures import Executor
 
 from headrace.cold_log import ColdAway, ColdBatches, ColdPartition
+from headrace.lake.cold.cpu_share import CpuShare
 from headrace.lake.cold.row_groups import FileCache, OpenFile, PieceCache, RowGroup
 from headrace.lake.cold.tables import KnownTables, lacks
 from headrace.lake.records.encode import EncodedBatch
@@ -35,9 +36,9 @@ _READERS = 1024
 class ForwardReader:
     """Reads for all consumers of a broker."""
 
-    def __init__(self, tables: KnownTables, files: FileCache, executor: Executor) -> None:
+    def __init__(self, tables: KnownTables, files: FileCache, executor: Executor, share: CpuShare) -> None:
         self._tables, self._files, self._executor = tables, files, executor
-        self._pieces = PieceCache(executor)
+        self._pieces = PieceCache(executor, share)
         self._read_to: OrderedDict[tuple[ColdPartition, int], None] = OrderedDict()
         self._preparing: set[asyncio.Task[None]] = set()
 

@@ -28,6 +28,8 @@ class OpenLake(msgspec.Struct, frozen=True, tag=True):
     cluster_id: str
     patience_s: float = 0.0
     """The broker's timeout."""
+    cpu_percent: int = 0
+    """Share of one core for building batches while the machine is busy; 0: no limit."""
 
 
 class AskCheck(msgspec.Struct, frozen=True, tag=True):

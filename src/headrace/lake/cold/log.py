@@ -48,12 +48,17 @@ class ColdUnusable(ValueError):
     """Cold reads cannot work in this installation; says what to do."""
 
 
-def open_cold_log(uri: str, storage_options: Mapping[str, str], cluster_id: str, *, patience_s: float = 0.0) -> LakeLog:
-    """A reader of the tables below `uri`, with the broker's timeout; the first request starts its process."""
+def open_cold_log(
+    uri: str, storage_options: Mapping[str, str], cluster_id: str, *, patience_s: float = 0.0, cpu_percent: int = 0
+) -> LakeLog:
+    """A reader of the tables below `uri`, with the broker's timeout; the first request starts its process.
+
+    `cpu_percent` of one core is what it may use while the machine is busy; 0: no limit.
+    """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ColdUnusable(f"Reading the lake needs {', '.join(missing)}: pip install 'headrace[tiered]'.")
-    return LakeLog(frames.OpenLake(uri, dict(storage_options), cluster_id, patience_s))
+    return LakeLog(frames.OpenLake(uri, dict(storage_options), cluster_id, patience_s, cpu_percent))
 
 
 class LakeLog:

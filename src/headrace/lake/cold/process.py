@@ -1,7 +1,8 @@
 """The process that reads cold records for a broker: `python -m headrace.lake.cold.process FD`, started by log.py.
 
 It answers requests on the socket FD, several at a time, and exits when the socket closes, however the broker ended. It
-has a lower priority than the broker, so cold reads do not slow down hot ones. Memory is bounded by the cached row
+has a lower priority than the broker, and on a busy machine only a share of a core (cpu_share.py), so cold reads do not
+slow down hot ones. Memory is bounded by the cached row
 groups, those being read, and the responses waiting for the socket.
 """
 
@@ -27,6 +28,7 @@ from deltalake.exceptions import DeltaError
 
 from headrace.cold_log import ColdAway, Held
 from headrace.lake.cold import frames
+from headrace.lake.cold.cpu_share import LONGEST_WAIT_S, CpuShare
 from headrace.lake.cold.describing import describe_table
 from headrace.lake.cold.forward import ForwardReader
 from headrace.lake.cold.row_groups import FileCache
@@ -71,7 +73,9 @@ class ColdServer:
             self._lake = place_of(lake.uri, impatient(self._give_up_s) | dict(self._lake.options))
         self._files = FileCache()
         self._tables = KnownTables(self._lake, lake.cluster_id, self._executor)
-        self._forward = ForwardReader(self._tables, self._files, self._executor)
+        longest_wait_s = min(LONGEST_WAIT_S, (lake.patience_s or GIVE_UP_S) / 4)
+        share = CpuShare(lake.cpu_percent, longest_wait_s=longest_wait_s)
+        self._forward = ForwardReader(self._tables, self._files, self._executor, share)
 
     async def answer(self, ask: frames.Ask) -> tuple[frames.Say, Sequence[Buffer]]:
         """The response, and its batches."""

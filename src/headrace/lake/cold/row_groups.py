@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.cold_log import ColdAway
+from headrace.lake.cold.cpu_share import CpuShare
 from headrace.lake.records import encode as encoding
 from headrace.lake.records.encode import EncodedBatch, Int64s
 from headrace.lake.storage.place import Place, reason
@@ -194,8 +195,8 @@ class Piece(msgspec.Struct, frozen=True):
 class PieceCache:
     """Cached pieces, and those being encoded."""
 
-    def __init__(self, executor: Executor, kept_bytes: int = KEPT_BYTES) -> None:
-        self._executor, self._most_bytes = executor, kept_bytes
+    def __init__(self, executor: Executor, share: CpuShare, kept_bytes: int = KEPT_BYTES) -> None:
+        self._executor, self._share, self._most_bytes = executor, share, kept_bytes
         self._kept: OrderedDict[_Key, Piece] = OrderedDict()
         self._making: dict[_Key, asyncio.Task[Piece]] = {}
         self.size_bytes = 0
@@ -213,7 +214,8 @@ class PieceCache:
 
     async def _make(self, key: _Key, opened: OpenFile, group: RowGroup) -> Piece:
         loop = asyncio.get_running_loop()
-        batches = await loop.run_in_executor(self._executor, opened.encode, group, key[2])
+        async with self._share.turn():
+            batches = await loop.run_in_executor(self._executor, opened.encode, group, key[2])
         return Piece(batches, sum(len(batch.content) for batch in batches))
 
     def _made(self, key: _Key, done: asyncio.Task[Piece]) -> None:
