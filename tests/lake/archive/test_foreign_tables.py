@@ -25,6 +25,7 @@ from tests.conftest import StartBroker
 from tests.lake.archiving import archive_once, records_of, table_of
 from tests.lake.conftest import Topic
 from tests.lake.local_archive import archive_locally
+from tests.lake.made_table import written
 from tests.lake.other_reader import count_rows, rows_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def theirs(broker: BrokerProcess, topic: str, tmp_path: Path) -> Iterator[Topic]
     open_or_create(place_of(tmp_path), Identity("another-cluster", made.name, bytes(16)), {})
     yield made
     made.cluster.close()
+
+
+def test_status_and_verify_name_the_cluster_of_a_table_that_is_of_another(theirs: Topic, tmp_path: Path) -> None:
+    said = f"{theirs.name}: its table belongs to cluster another-cluster, so it is not compared with this one"
+    for command in ("status", "verify"):
+        ran = run_command("lake", command, "--lake", str(tmp_path), "--bootstrap", theirs.address)
+        assert ran.code == 0
+        assert ran.err.splitlines().count(said) == 1
+    table = open_or_create(place_of(tmp_path), Identity("another-cluster", theirs.name, bytes(16)), {})
+    table.commit([written(table.place, 0, 0, 10)])
+    ran = run_command("lake", "status", "--lake", str(tmp_path), "--bootstrap", theirs.address)
+    assert f"{theirs.name} (another cluster)" in ran.out
 
 
 def test_it_stops_its_own_topic_alone(spark: SparkSession, theirs: Topic, orders: Topic, tmp_path: Path) -> None:

@@ -125,13 +125,14 @@ def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool
     from headrace.lake.archive.status import lake_status
 
     def row(p: PartitionStatus) -> tuple[str | int | None, ...]:
-        name = p.topic if p.hot_end is not None else f"{p.topic} (deleted)"
+        absent = "deleted" if p.cluster_id == cluster.cluster_id else "another cluster"
+        name = p.topic if p.hot_end is not None else f"{p.topic} ({absent})"
         hot, cold = _range(p.hot_start, p.hot_end), _cold(p)
         size, moment = show_approximate_size(p.size_bytes), show_moment(p.last_commit_ms)
         return name, str(p.partition), hot, cold, p.lag, p.rows, len(p.gaps), p.files, size, moment
 
     left_out = LeftOut()
-    found = lake_status(root, cluster, topics, left_out)
+    found = lake_status(root, cluster, topics, left_out, _say_elsewhere)
     if as_json:
         print_json(found)
     elif not found:
@@ -150,6 +151,10 @@ def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool
             if p.committed is not None and p.cold_end is not None and p.committed > max(ends):
                 click.echo(f"{p.topic}-{p.partition}: rows up to {p.committed} were archived but are missing now")
     left_out.end()
+
+
+def _say_elsewhere(topic: str, cluster_id: str) -> None:
+    click.echo(f"{topic}: its table belongs to cluster {cluster_id}, so it is not compared with this one", err=True)
 
 
 def _cold(p: PartitionStatus) -> str | None:
@@ -188,7 +193,7 @@ def verify(cluster: Cluster, root: Place, topics: tuple[str, ...], offline: bool
 
     left_out = LeftOut()
     with VerifyProgress() as shown:
-        proof = verify_lake(root, None if offline else cluster, topics, shown.look, left_out)
+        proof = verify_lake(root, None if offline else cluster, topics, shown.look, left_out, _say_elsewhere)
     if as_json:
         print_json(proof)
     else:

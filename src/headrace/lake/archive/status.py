@@ -9,7 +9,7 @@ import msgspec
 from headrace.client import Admin, Cluster
 from headrace.lake.archive.plan import hot_ranges
 from headrace.lake.storage.place import Place
-from headrace.lake.table.catalogue import OnRefused, tables_in
+from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
 from headrace.lake.table.files import Coverage, RangeFile
 from headrace.lake.table.table import TopicTable
 
@@ -19,6 +19,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
     topic: str
     topic_id: str
+    cluster_id: str
+    """The cluster that the table belongs to."""
     partition: int
     hot_start: int | None
     hot_end: int | None
@@ -38,13 +40,19 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 def lake_status(
-    lake: Place, cluster: Cluster, topics: Sequence[str] = (), refused: OnRefused | None = None
+    lake: Place,
+    cluster: Cluster,
+    topics: Sequence[str] = (),
+    refused: OnRefused | None = None,
+    elsewhere: OnElsewhere = lambda topic, cluster_id: None,
 ) -> list[PartitionStatus]:
     """All partitions of all tables, including those of their topics that are not archived yet."""
     live = {topic.name: topic for topic in Admin(cluster).list_topics()}
     found: list[PartitionStatus] = []
     for table in tables_in(lake, topics, refused):
         name, topic = table.identity.topic, live.get(table.identity.topic)
+        if table.identity.cluster_id != cluster.cluster_id:
+            elsewhere(name, table.identity.cluster_id)
         # A topic of the same name with another id is another topic.
         is_live = topic is not None and topic.topic_id == table.identity.topic_id
         indexes = {p.index for p in topic.partitions} if topic is not None and is_live else set()
@@ -62,6 +70,7 @@ def _status(
     return PartitionStatus(
         topic=table.identity.topic,
         topic_id=table.identity.topic_id.hex(),
+        cluster_id=table.identity.cluster_id,
         partition=partition,
         hot_start=hot[0] if hot else None,
         hot_end=hot[1] if hot else None,

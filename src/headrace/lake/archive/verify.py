@@ -30,7 +30,7 @@ from headrace.lake.fetching import OffsetRange, Portion, fetch_range
 from headrace.lake.records.difference import COMPARED, first_difference
 from headrace.lake.records.digest import RowDigest
 from headrace.lake.storage.place import Place, reason
-from headrace.lake.table.catalogue import OnRefused, tables_in
+from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
 from headrace.lake.table.delta_log import Note, note_of
 from headrace.lake.table.files import Coverage, RangeFile
 from headrace.lake.table.proofs import save_proof
@@ -65,6 +65,7 @@ def verify_lake(
     topics: Sequence[str] = (),
     progress: Callable[[Proof], None] = lambda proof: None,
     refused: OnRefused | None = None,
+    elsewhere: OnElsewhere = lambda topic, cluster_id: None,
 ) -> Proof:
     """Verifies every table, or those of these topics; without a cluster, only the tables."""
     proof = Proof()
@@ -73,6 +74,8 @@ def verify_lake(
         before = proof.files, proof.rows, len(proof.findings)
         try:
             _Verification(table, cluster, proof, progress).run()
+            if cluster is not None and table.identity.cluster_id != cluster.cluster_id:
+                elsewhere(table.identity.topic, table.identity.cluster_id)
             save_proof(table.place, _since(proof, *before))
         except (DeltaError, OSError, pa.ArrowException) as error:
             if refused is None or isinstance(error, ConnectionError):

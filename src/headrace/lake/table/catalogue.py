@@ -72,6 +72,9 @@ def open_or_create(lake: Place, identity: Identity, starts: Mapping[int, int]) -
 OnRefused = Callable[[str, Exception], None]
 """Called with the topic or folder of a table that is refused or unreadable."""
 
+OnElsewhere = Callable[[str, str], None]
+"""Called with the topic and the cluster id of a table that belongs to another cluster."""
+
 
 def tables_in(lake: Place, topics: Sequence[str] = (), refused: OnRefused | None = None) -> list[TopicTable]:
     """The tables of a lake, or of the named topics, without those of deleted topics of the same name.
