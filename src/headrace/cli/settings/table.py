@@ -347,7 +347,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             0,
             100_000,
         ),
-    ] = 40
+    ] = 50
 
 
 # Each section begins with the setting named here.
