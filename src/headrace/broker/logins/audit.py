@@ -1,7 +1,7 @@
 """The audit log of logins: one structured line each, in the logger of all audits.
 
-A client that is refused in a loop must not fill the disk: refusals are limited per name and minute, and a later line
-says how many were left out.
+Clients that are refused in a loop must not fill the disk, and the names they claim cost nothing: refusals are limited
+per name, per address and for the node in each minute, and a later line says how many were left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from headrace.security.caller import Caller
 
 log = logging.getLogger("headrace.audit")
 
-_REFUSALS_A_MINUTE = 10
+_A_MINUTE = {"claimed": 10, "host": 100, "node": 1_000}
+"""Lines about one name, about one address, and about all of them."""
 _MINUTE_S = 60.0
 _REMEMBERED = 10_000
 _LONGEST_NAME = 100
@@ -25,8 +26,8 @@ class LoginAudit:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._told: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """Refused user -> start of its minute, and the number of refusals in it."""
+        self._told: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+        """A name or an address -> start of its minute, and the number of refusals in it."""
 
     def let_in(self, what: str, caller: Caller, mechanism: str) -> None:
         """Somebody proved who it is."""
@@ -44,17 +45,20 @@ class LoginAudit:
     def refused(self, claimed: str, listener: str, host: str, mechanism: str, why: str) -> None:
         """Somebody did not. The name is what the client sent: it may be long, or a mistake."""
         who = claimed[:_LONGEST_NAME]
-        fields = {"claimed": who, "listener": listener, "host": host, "mechanism": mechanism, "why": why}
+        if all(self._has_room(kind, value) for kind, value in (("claimed", who), ("host", host), ("node", ""))):
+            fields = {"claimed": who, "listener": listener, "host": host, "mechanism": mechanism, "why": why}
+            log.warning("login refused", extra=fields)
+
+    def _has_room(self, kind: str, value: str) -> bool:
+        """Whether there is room for one more line in this minute."""
         now_s = self._now_s()
-        began, count = self._told.pop(who, (now_s, 0))
+        began, count = self._told.pop((kind, value), (now_s, 0))
         if now_s - began >= _MINUTE_S:
-            if count > _REFUSALS_A_MINUTE:
-                log.warning(
-                    "refused logins were not logged", extra={"claimed": who, "number": count - _REFUSALS_A_MINUTE}
-                )
+            left_out = count - _A_MINUTE[kind]
+            if left_out > 0 and (kind == "node" or self._has_room("node", "")):
+                log.warning("refused logins were not logged", extra={kind: value, "number": left_out})
             began, count = now_s, 0
-        self._told[who] = (began, count + 1)
+        self._told[kind, value] = (began, count + 1)
         if len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
-        if count < _REFUSALS_A_MINUTE:
-            log.warning("login refused", extra=fields)
+        return count < _A_MINUTE[kind]
