@@ -39,6 +39,7 @@ def test_nothing_is_shown_without_a_login(stranger: httpx.Client) -> None:
         answer = stranger.get(API + path)
         assert (answer.status_code, answer.json()["code"]) == (401, "LOGIN")
     assert stranger.get("/health/ready").status_code == 200
+    assert 'id="first">{}</script>' in stranger.get("/").text
 
 
 def test_the_administrator_logs_in_and_out(stranger: httpx.Client, topic: str) -> None:

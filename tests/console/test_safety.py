@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -59,7 +61,7 @@ def test_files_outside_of_the_static_folder_are_not_served(console: httpx.Client
 
 def test_a_browser_keeps_files_for_good_and_gets_others_after_an_upgrade(console: httpx.Client) -> None:
     page = console.get("/")
-    assert page.headers["cache-control"] == "no-cache"
+    assert page.headers["cache-control"] == "no-store", "it has the visitor's own values"
     addresses = re.findall(r'"(/static/[^"]+)"', page.text)
     for address in addresses:
         answer = console.get(address)
@@ -104,3 +106,20 @@ def test_changes_are_in_the_audit_log_with_their_outcome(
     assert "done" in created
     assert "TOPIC_ALREADY_EXISTS" in refused
     assert f"DELETE /api/v1/topics/{topic}" in deleted
+
+
+def first_values(page: httpx.Response) -> dict[str, Any]:
+    """What the page brings along."""
+    (block,) = re.findall(r'<script type="application/json" id="first">(.*?)</script>', page.text, re.DOTALL)
+    found: dict[str, Any] = json.loads(block)
+    return found
+
+
+def test_the_page_brings_the_session_and_the_first_values(console: httpx.Client) -> None:
+    def brings_all() -> bool:
+        return first_values(console.get("/")).keys() == {"/session", "/overview"}
+
+    wait_until(brings_all, "the overview never comes at once")
+    found = first_values(console.get("/"))
+    assert found["/session"] == console.get(f"{API}/session").json()
+    assert len(console.get("/").content) < 100_000

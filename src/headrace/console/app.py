@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from headrace import __version__
 from headrace.console.api.messages import download_message
+from headrace.console.api.overview import show_overview
 from headrace.console.api.session import SessionShown
 from headrace.console.api.table import ENDPOINTS
 from headrace.console.endpoints import ApiEndpoint, ApiQuestion
@@ -44,6 +45,7 @@ audit_log = logging.getLogger("headrace.audit")
 BODY_MAX_BYTES = 4 << 20
 COOKIE = "headrace_console"
 _THREADS = 24
+_FIRST_WAIT_S = 0.04
 _NAMES = ("name", "group")
 """Fields of a request body that name its resource."""
 
@@ -62,7 +64,7 @@ class Application:
     def starlette(self) -> Starlette:
         files = PageFiles()
         routes = [
-            Route("/", files.page),
+            Route("/", self._page(files)),
             Route("/metrics", self._metrics),
             Route("/health/live", self._health),
             Route("/health/ready", self._health),
@@ -87,6 +89,25 @@ class Application:
             self.threads.shutdown(wait=False, cancel_futures=True)
 
     # Pages, metrics and health
+
+    def _page(self, files: PageFiles) -> Handler:
+        """With what the overview shows, if that is known at once; a slow cluster must not hold up the page.
+
+        A link from another site comes without the cookie: then the page asks for the session itself.
+        """
+
+        async def page(request: Request) -> Response:
+            visitor = self.state.visitors.find(request.cookies.get(COOKIE, ""))
+            if visitor is None:
+                return files.page(b"{}")
+            first: dict[str, object] = {"/session": self._session_of(visitor)}
+            question = ApiQuestion({}, {}, None, self.state, visitor)
+            look = self._call(visitor, lambda: visitor.call(lambda cluster: show_overview(cluster, question)))
+            with contextlib.suppress(Exception):  # the page asks again, and shows what is wrong
+                first["/overview"] = await asyncio.wait_for(look, _FIRST_WAIT_S)
+            return files.page(msgspec.json.encode(first))
+
+        return page
 
     async def _openapi(self, _: Request) -> Response:
         return Response(document(), media_type="application/json")
@@ -228,17 +249,18 @@ class Application:
         return answer
 
     def _show_session(self, visitor: Visitor | None) -> Response:
+        return _json(self._session_of(visitor))
+
+    def _session_of(self, visitor: Visitor | None) -> SessionShown:
         settings = self.settings
-        return _json(
-            SessionShown(
-                user=visitor.name if visitor else "",
-                needs_login=settings.needs_login,
-                is_logged_in=visitor is not None,
-                read_only=settings.read_only,
-                has_nodes=bool(settings.node_sockets),
-                bootstrap=settings.bootstrap,
-                version=__version__,
-            )
+        return SessionShown(
+            user=visitor.name if visitor else "",
+            needs_login=settings.needs_login,
+            is_logged_in=visitor is not None,
+            read_only=settings.read_only,
+            has_nodes=bool(settings.node_sockets),
+            bootstrap=settings.bootstrap,
+            version=__version__,
         )
 
 

@@ -2,7 +2,7 @@
 
 Their addresses carry a version made of their contents, so a browser keeps them for good, and a new release is a new
 address. The style is part of the page, which is painted without waiting for another request; the content security
-policy allows it by its hash.
+policy allows it by its hash. So are the visitor's first values, as a block of data that no browser executes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _ROOT: Final = Path(__file__).parent / "static"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
 _FOR_GOOD: Final = "public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = "no-cache"
+_NEVER: Final = "no-store"
+_FIRST: Final = b'<script type="application/json" id="first">{}</script>'
 _STYLE_LINK: Final = b'<link rel="stylesheet" href="/static/style.css">'
 
 
@@ -39,9 +41,11 @@ class PageFiles:
         self.version = digest.hexdigest()[:12]
         self._page = page.replace(b'"/static/', f'"/static/{self.version}/'.encode())
 
-    async def page(self, _: Request) -> Response:
-        """The one page, whose addresses change with each release."""
-        return Response(self._page, headers={"Cache-Control": _ASK_AGAIN}, media_type=_TYPES[".html"])
+    def page(self, first: bytes) -> Response:
+        """The one page, with a visitor's first values as JSON; its addresses change with each release."""
+        data = first.replace(b"<", b"\\u003c")  # nothing in it can end the block
+        page = self._page.replace(_FIRST, _FIRST.replace(b"{}", data))
+        return Response(page, headers={"Cache-Control": _NEVER}, media_type=_TYPES[".html"])
 
     async def file(self, request: Request) -> Response:
         """A file under its version; a tab that was opened before an upgrade asks for another one, and gets this one."""

@@ -37,6 +37,11 @@ async function ask(method, path, { query = {}, body, signal } = {}) {
   return answer;
 }
 
+// What came with the page saves the first requests. It is used once: later it would be old.
+let first = JSON.parse(document.getElementById("first").textContent);
+export const came = (path) => first[path];
+export const forgetFirst = () => { first = {}; };
+
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
 export const post = (path, body, query) => ask("POST", path, { body, query });
 export const remove = (path, query) => ask("DELETE", path, { query });

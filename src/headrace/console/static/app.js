@@ -1,6 +1,6 @@
 // The shell: navigation, login and routing. A page is a function that fills `main` and returns its cleanup.
 import { fill, h } from "./dom.js";
-import { get, post, remove } from "./api.js";
+import { came, forgetFirst, get, post, remove } from "./api.js";
 
 const PAGES = [
   { path: "", title: "Overview", file: "overview" },
@@ -90,8 +90,9 @@ window.addEventListener("trouble", ({ detail }) => {
 });
 window.addEventListener("login-needed", () => { session.is_logged_in = false; show(); });
 try {
-  Object.assign(session, await get("/session"));
+  Object.assign(session, came("/session") ?? await get("/session"));
   await show();
+  forgetFirst();
 } catch (error) {
   fill(main, h("p", { class: "error", role: "alert" }, error.message));
 }

@@ -1,5 +1,5 @@
 import { badge, bytes, fill, h, link, number, plot, rate } from "../dom.js";
-import { get } from "../api.js";
+import { came, get } from "../api.js";
 import { watch } from "../live.js";
 
 const tile = (title, value, small) => h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value, small ? h("small", {}, small) : null));
@@ -43,6 +43,6 @@ function draw(area, found) {
 }
 
 export default async function overview(area) {
-  draw(area, await get("/overview"));
+  draw(area, came("/overview") ?? await get("/overview"));
   return watch((message) => { if (message.name === "overview") draw(area, message.data); });
 }
