@@ -48,8 +48,8 @@ def check_figures(printed: str) -> None:
 
 
 def numbers(medians: str) -> list[str]:
-    """The figure behind each system's name."""
-    return [system.rsplit(" ", 1)[1] for system in medians.split(", ")]
+    """The figure behind each system's name, which may have a comma in it."""
+    return re.findall(r" ([\d.,]*\d(?:e[+-]\d+)?)(?=, |$)", medians)
 
 
 def check_report(out: Path) -> None:
