@@ -6,7 +6,7 @@ event was decided on; otherwise it reads and decides again. Then it adopts the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -64,8 +64,8 @@ class TransactionMachine:
     def unload(self, known: TransactionalId | None, now_ms: int) -> TxnDecision:
         return TxnDecision(None)
 
-    def timer_fired(self, known: TransactionalId | None, key: Any, now_ms: int) -> TxnDecision:
-        return TxnDecision(known, timers={key: None})
+    def timers_fired(self, known: TransactionalId | None, keys: Sequence[Any], now_ms: int) -> TxnDecision:
+        return TxnDecision(known, timers=dict.fromkeys(keys))
 
     def claim_refused(self, claim: str) -> None:
         """Nothing is claimed."""

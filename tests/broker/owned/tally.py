@@ -6,7 +6,7 @@ Its document is a total and a note; its rows say who added how much last; its cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -102,8 +102,8 @@ class TallyMachine:
     def unload(self, state: Tally | None, now_ms: int) -> Decision:
         return Decision(None, replies=tuple((token, "moved") for token in (state.waiting if state else ())))
 
-    def timer_fired(self, state: Tally | None, key: str, now_ms: int) -> Decision:
-        return Decision(None, tombstone=True, timers={key: None})
+    def timers_fired(self, state: Tally | None, keys: Sequence[str], now_ms: int) -> Decision:
+        return Decision(None, tombstone=True, timers=dict.fromkeys(keys))
 
     def claim_refused(self, claim: str) -> None:
         self._refused.add(claim)

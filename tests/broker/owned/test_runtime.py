@@ -237,6 +237,24 @@ class TestTimers:
         thing.ring_now()
         assert await tallies.ask("a", Read) == 2
 
+    async def test_timers_that_ring_while_something_is_stored_wait_as_one_step(
+        self, tallies: Tallies, valkey: Valkey
+    ) -> None:
+        await tallies.ask("a", Add, "me", 1)
+        (thing,) = tallies.runtime.things.values()
+        tallies.clock_ms += IDLE_MS - 1
+        valkey.pause()
+        stored = asyncio.ensure_future(tallies.ask("a", Add, "me", 1))
+        await asyncio.sleep(0)
+        tallies.clock_ms += 1
+        for _ in range(3):
+            thing.ring_now()
+        assert thing.has_fired
+        valkey.resume()
+        assert await stored == 2
+        assert await tallies.ask("a", Read) == 2, "the write before renewed it"
+        assert not thing.has_fired
+
     async def test_after_a_stall_deadlines_start_anew(self, tallies: Tallies) -> None:
         await tallies.ask("a", Add, "me", 1)
         (thing,) = tallies.runtime.things.values()

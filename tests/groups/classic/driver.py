@@ -35,7 +35,7 @@ from headrace.groups.classic.events import (
     Resume,
     RetentionCheck,
     Sync,
-    TimerFired,
+    TimersFired,
     Unload,
 )
 from headrace.groups.classic.machine import ClassicMachine
@@ -146,7 +146,7 @@ class Driver:
         while (wake_ms := self.timers.wake_ms()) is not None and wake_ms <= end_ms:
             self.now_ms = max(self.now_ms, wake_ms)
             due = self.timers.due(self.now_ms)
-            if due and self.decide(TimerFired(due[0])) is None:
+            if due and self.decide(TimersFired(tuple(due))) is None:
                 break
         self.now_ms = end_ms
 

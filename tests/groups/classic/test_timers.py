@@ -147,6 +147,27 @@ class TestSessions:
         driver.sync(leader, assignments={})
         assert driver.timers.armed()[session_timer(follower)] == driver.now_ms + SESSION_MS
 
+    def test_a_group_that_dies_at_once_is_stored_once(self) -> None:
+        driver, members = stable_group(5)
+        before = driver.stores
+        driver.advance(SESSION_MS)
+        assert (driver.the_group.state, len(members)) == (ClassicState.EMPTY, 5)
+        assert driver.stores == before + 1
+        assert not driver.timers.armed()
+
+    def test_a_timer_that_one_of_the_same_moment_ended_does_not_fire(self) -> None:
+        driver, (leader, follower) = stable_group()
+        generation = driver.the_group.generation
+        token = driver.join(leader)
+        ends_ms = driver.now_ms + REBALANCE_MS
+        while driver.now_ms < ends_ms - SESSION_MS:
+            driver.advance(min(SESSION_MS - 1, ends_ms - SESSION_MS - driver.now_ms))
+            driver.heartbeat(follower)
+        assert driver.timers.armed()[session_timer(follower)] == driver.timers.armed()[JOIN_TIMER] == ends_ms
+        driver.advance(SESSION_MS)
+        assert driver.joined(token).generation == driver.the_group.generation == generation + 1
+        assert list(driver.the_group.members) == [leader]
+
     def test_the_last_member_fails_and_the_group_is_empty(self) -> None:
         driver, _ = stable_group(1)
         driver.advance(SESSION_MS)

@@ -7,7 +7,7 @@ committed offsets. Both are written in one atomic step.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from headrace.wire.errors import KafkaError
@@ -82,8 +82,8 @@ class Machine(Protocol[State]):
     def unload(self, state: State | None, now_ms: int) -> Decision[State]:
         """The thing is another node's now: whoever waits is told so."""
 
-    def timer_fired(self, state: State | None, key: Any, now_ms: int) -> Decision[State]:
-        """A deadline has passed. Every outcome sets or cancels the timer, so that it is not due for ever."""
+    def timers_fired(self, state: State | None, keys: Sequence[Any], now_ms: int) -> Decision[State]:
+        """Deadlines have passed, earliest first. Every outcome sets or cancels each, so that none is due for ever."""
 
     def claim_refused(self, claim: str) -> None:
         """Another thing has the claimed name: the next decision claims another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from headrace.broker.owned.contract import Decision, Kind, State
@@ -88,19 +88,18 @@ class Looked(Generic[State]):
         _fail(self._future, error)
 
 
+_FIRED_AT_ONCE = 500
+"""Timers that one decision is about: it holds the event loop, and more than that are due again at once."""
+
+
 class Fired:
-    """A timer's deadline has passed, unless what came before renewed it."""
-
-    __slots__ = ("_key",)
-
-    def __init__(self, key: Hashable) -> None:
-        self._key = key
+    """Deadlines have passed, unless what came before renewed them. All of them are decided, and stored, together."""
 
     def decide(self, thing: Thing[Any]) -> Decision[Any] | None:
+        thing.has_fired = False
         now_ms = thing.now_ms()
-        if not thing.timers.is_due(self._key, now_ms):
-            return None
-        return thing.machine.timer_fired(thing.state, self._key, now_ms)
+        due = thing.timers.due(now_ms)
+        return thing.machine.timers_fired(thing.state, due[:_FIRED_AT_ONCE], now_ms) if due else None
 
     def adopted(self, thing: Thing[Any]) -> None:
         """Nothing to do: what follows is in the decision."""
@@ -109,7 +108,7 @@ class Fired:
         thing.retry_timers(error)
 
     def failed(self, error: Exception) -> None:
-        log.error("a timer failed", exc_info=error, extra={"timer": str(self._key)})
+        log.error("timers failed", exc_info=error)
 
 
 class Resumed:

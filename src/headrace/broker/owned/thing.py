@@ -46,6 +46,8 @@ class Thing(Generic[State]):
         """Deleted, or another node's: whoever still waits looks it up again."""
         self.has_stalled = False
         """Deadlines are to be renewed before any of them counts."""
+        self.has_fired = False
+        """Whether a step waits that decides the timers which are due."""
         self.machine = runtime.kind.machine(name)
         self.timers: Timers[Hashable] = Timers()
         self._runtime = runtime
@@ -162,7 +164,7 @@ class Thing(Generic[State]):
         return True
 
     def _take_waiting(self) -> deque[Step[State]]:
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting, self.has_fired = self._waiting, deque(), False
         return waiting
 
     # -- deciding -----------------------------------------------------------------------------------------------
@@ -372,8 +374,9 @@ class Thing(Generic[State]):
             self.has_stalled = True
         if self.has_stalled:
             self.submit(Resumed())
-        for key in self.timers.due(self._runtime.now_ms()):
-            self.submit(Fired(key))
+        if not self.has_fired and self.timers.are_due(self._runtime.now_ms()):
+            self.has_fired = True
+            self.submit(Fired())
         if not self._is_working and not self.is_gone:
             self._alarm.set(self.timers.wake_ms())
 

@@ -32,8 +32,10 @@ class Timers(Generic[Key]):
     def armed(self) -> Mapping[Key, int]:
         return self._deadlines
 
-    def is_due(self, key: Key, now_ms: int) -> bool:
-        return self._deadlines.get(key, now_ms + 1) <= now_ms
+    def are_due(self, now_ms: int) -> bool:
+        """Whether any is."""
+        self._wake_ms = min(self._deadlines.values(), default=None)
+        return self._wake_ms is not None and self._wake_ms <= now_ms
 
     def wake_ms(self) -> int | None:
         """When to ask `due` next: never after the earliest deadline, at times before it.

@@ -83,8 +83,9 @@ class Delete(Request, frozen=True, kw_only=True):
     """DeleteGroups, for one of its groups."""
 
 
-class TimerFired(msgspec.Struct, frozen=True):
-    key: TimerKey
+class TimersFired(msgspec.Struct, frozen=True):
+    keys: tuple[TimerKey, ...]
+    """Those that are due, earliest first."""
 
 
 class RetentionCheck(msgspec.Struct, frozen=True):
@@ -128,7 +129,7 @@ Event = (
     | TransactionEnded
     | OffsetDelete
     | Delete
-    | TimerFired
+    | TimersFired
     | RetentionCheck
     | Load
     | Resume

@@ -1,6 +1,6 @@
-"""Decisions when a timer of the group fires."""
+"""Decisions when timers of the group fire: all that are due in one, since a whole group may go at once."""
 
-from headrace.groups.classic.events import TimerFired
+from headrace.groups.classic.events import TimersFired
 from headrace.groups.classic.members import forget_pending, remove_member
 from headrace.groups.classic.rebalance import (
     complete_if_all_joined,
@@ -11,30 +11,35 @@ from headrace.groups.classic.rebalance import (
 from headrace.groups.classic.scene import ClassicDecision, Scene, Turn
 from headrace.groups.classic.state import Group
 from headrace.groups.classic.table import ClassicState
-from headrace.groups.classic.timers import TimerKind
+from headrace.groups.classic.timers import TimerKey, TimerKind
 
 
-def timer_fired(group: Group | None, event: TimerFired, scene: Scene) -> ClassicDecision:
-    """Every outcome sets or cancels the timer that fired, so that it is not due for ever."""
+def timers_fired(group: Group | None, event: TimersFired, scene: Scene) -> ClassicDecision:
+    """Every outcome sets or cancels the timers that fired, so that none is due for ever."""
     if group is None or group.state is ClassicState.DEAD:
-        return ClassicDecision(group, timers={event.key: None})
+        return ClassicDecision(group, timers=dict.fromkeys(event.keys))
     turn = Turn(group.fork(), scene)
-    match event.key.kind:
+    for key in event.keys:
+        if not turn.has_changed_timer(key):  # else one before it renewed or ended this one
+            _fire(turn, key)
+    return turn.decision()
+
+
+def _fire(turn: Turn, key: TimerKey) -> None:
+    match key.kind:
         case TimerKind.SESSION:
-            _session_ended(turn, event)
+            _session_ended(turn, key)
         case TimerKind.PENDING:
-            forget_pending(turn, event.key.member_id)
+            forget_pending(turn, key.member_id)
             complete_if_all_joined(turn)
         case TimerKind.JOIN:
             join_timer_fired(turn)
         case TimerKind.SYNC:
             sync_timer_fired(turn)
-    return turn.decision()
 
 
-def _session_ended(turn: Turn, event: TimerFired) -> None:
-    member_id = event.key.member_id
-    turn.cancel_timer(event.key)
-    if member_id in turn.group.members:
-        remove_member(turn, member_id)
+def _session_ended(turn: Turn, key: TimerKey) -> None:
+    turn.cancel_timer(key)
+    if key.member_id in turn.group.members:
+        remove_member(turn, key.member_id)
         membership_changed(turn)

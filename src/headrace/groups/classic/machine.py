@@ -11,11 +11,11 @@ Rules for whoever drives it:
 3. A Dead group is dropped once what is queued for it was answered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.groups.classic import events
-from headrace.groups.classic.expiry import timer_fired
+from headrace.groups.classic.expiry import timers_fired
 from headrace.groups.classic.heartbeat import heartbeat
 from headrace.groups.classic.join import join
 from headrace.groups.classic.leave import leave
@@ -38,7 +38,7 @@ _HANDLERS: dict[type, Callable[[Group | None, Any, Scene], ClassicDecision]] = {
     events.TransactionEnded: transaction_ended,
     events.OffsetDelete: offset_delete,
     events.Delete: delete,
-    events.TimerFired: timer_fired,
+    events.TimersFired: timers_fired,
     events.RetentionCheck: retention_check,
     events.Load: load,
     events.Resume: resume,
@@ -75,5 +75,5 @@ class ClassicMachine:
     def unload(self, group: Group | None, now_ms: int) -> ClassicDecision:
         return self.decide(group, events.Unload(), now_ms)
 
-    def timer_fired(self, group: Group | None, key: TimerKey, now_ms: int) -> ClassicDecision:
-        return self.decide(group, events.TimerFired(key), now_ms)
+    def timers_fired(self, group: Group | None, keys: Sequence[TimerKey], now_ms: int) -> ClassicDecision:
+        return self.decide(group, events.TimersFired(tuple(keys)), now_ms)

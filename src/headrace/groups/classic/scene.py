@@ -111,6 +111,10 @@ class Turn:
     def cancel_timer(self, key: TimerKey) -> None:
         self._timers[key] = None
 
+    def has_changed_timer(self, key: TimerKey) -> bool:
+        """Whether this turn has set or cancelled it."""
+        return key in self._timers
+
     def renew_session(self, member_id: str) -> None:
         self.set_timer(session_timer(member_id), self.group.members[member_id].session_timeout_ms)
 

@@ -1,7 +1,7 @@
 """The timers of a group: which there are, and who keeps them.
 
 A decision says which timers to set or to cancel. The broker keeps them, adopts the changes together with the
-new state, and sends `TimerFired` for what is due. A timer that fired stays armed until a decision about it was
+new state, and sends `TimersFired` for what is due. A timer that fired stays armed until a decision about it was
 adopted: if storing that decision fails, the timer is simply due again.
 
 | kind    | one per           | runs while                                                     |
