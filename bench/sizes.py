@@ -34,8 +34,6 @@ _NODES = 100
 _SETTLE_S = 25.0
 _IDLE_S = 16.0
 _IDLE_TIMES = 3
-_RETENTION_MS = 12_000
-"""So that its rounds, usually every five minutes, are among what is measured."""
 _SPARE_FILES = 200
 _LEASE_MS = 3_600_000
 
@@ -67,8 +65,7 @@ def _broker(topics: int) -> Iterator[tuple[BrokerProcess, RedisProcess]]:
         store.start()
         if topics:
             _write_topics(store, topics)
-        settings = {"connections_max": 20_000, "retention_check_interval_ms": _RETENTION_MS, "log_level": "warning"}
-        broker = broker_process(Path(name) / "node", redis=store.url, **settings)
+        broker = broker_process(Path(name) / "node", redis=store.url, connections_max=20_000, log_level="warning")
         stack.callback(broker.end)
         yield broker.start(), store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from signal import SIGSTOP
 
 import hiredis
 
@@ -94,21 +95,34 @@ class WatchedServers:
         self._wait_replaced(old)
         return old
 
+    def freeze_a_replica(self) -> TrialServer:
+        """Returns once the sentinels know that it does not answer: until then they may choose it."""
+        replica = next(server for server in self.servers if server is not self.primary)
+        replica.send_signal(SIGSTOP)
+        wait_until(lambda: self._is_down(replica), "the sentinels do not notice", _TIMEOUT_S)
+        return replica
+
+    def _is_down(self, replica: TrialServer) -> bool:
+        for sentinel in self.sentinels:
+            rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in sentinel.ask("SENTINEL", "REPLICAS", NAME)]
+            if not any(int(row[b"port"]) == replica.port and b"s_down" in row[b"flags"] for row in rows):
+                return False
+        return True
+
     def fail_over(self) -> TrialServer:
-        """In good order."""
+        """In good order; asked for again if the sentinels refuse it, or begin and give up."""
         old = self.primary
-        wait_until(self._accepts_fail_over, "the sentinels refuse", _TIMEOUT_S)
-        self._wait_replaced(old)
+        wait_until(lambda: self._is_replaced(old) or self._asks_for_another(), "no failover", _TIMEOUT_S)
         return old
 
-    def _accepts_fail_over(self) -> bool:
-        with contextlib.suppress(hiredis.ReplyError):
-            return bool(self.sentinels[0].ask("SENTINEL", "FAILOVER", NAME) == b"OK")
+    def _asks_for_another(self) -> bool:
+        with contextlib.suppress(hiredis.ReplyError):  # one is under way, or no replica is good enough yet
+            self.sentinels[0].ask("SENTINEL", "FAILOVER", NAME)
         return False
 
     def _wait_replaced(self, old: TrialServer) -> None:
-        def is_replaced() -> bool:
-            now = self.primary
-            return now is not old and now.info("replication")["role"] == "master"
+        wait_until(lambda: self._is_replaced(old), "no failover", _TIMEOUT_S)
 
-        wait_until(is_replaced, "no failover", _TIMEOUT_S)
+    def _is_replaced(self, old: TrialServer) -> bool:
+        now = self.primary
+        return now is not old and now.info("replication")["role"] == "master"

@@ -14,10 +14,10 @@ from tests.sentinels import WatchedServers
 class SentinelLoad(Load):
     """The load, and what is done to the servers."""
 
-    def __init__(self, servers: WatchedServers, start_broker: StartBroker, seed: int) -> None:
+    def __init__(self, servers: WatchedServers, start_broker: StartBroker, seed: int, **settings: object) -> None:
         self.servers = servers
-        nodes = [start_broker(redis=servers.url, node_id=node_id, node_lease_ms=3_000) for node_id in (1, 2)]
-        super().__init__(nodes, seed)
+        settings = {"redis": servers.url, "node_lease_ms": 3_000, **settings}
+        super().__init__([start_broker(node_id=node_id, **settings) for node_id in (1, 2)], seed)
 
     def lose_the_primary(self) -> TrialServer:
         dead = self.servers.kill_primary()
@@ -42,6 +42,20 @@ class SentinelLoad(Load):
         old.send_signal(Signals.SIGCONT)
         self.sender.goes_on()
         self._wait_in_step()
+
+    def lose_the_primary_and_a_node_beside_a_replica_that_is_behind(self) -> None:
+        """Who has the records that were acknowledged last is the other replica alone, if topics wait for one."""
+        behind = self.servers.freeze_a_replica()
+        self.sender.goes_on()
+        node = self.random.choice(self.brokers)
+        node.kill()
+        dead = self.servers.kill_primary()
+        behind.send_signal(Signals.SIGCONT)
+        self.sender.goes_on()
+        dead.start()
+        node.start()
+        self._wait_in_step()
+        self.sender.goes_on()
 
     def lose_a_sentinel(self) -> None:
         sentinel = self.random.choice(self.servers.sentinels)

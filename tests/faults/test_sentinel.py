@@ -38,3 +38,12 @@ def test_nothing_is_lost_when_sentinels_replace_the_primary_again_and_again(
     ]
     load = SentinelLoad(servers, start_broker, seed=3)
     load.run(load.shuffled(faults))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_with_the_primary_and_a_node_where_topics_wait_for_replicas(
+    servers: WatchedServers, start_broker: StartBroker
+) -> None:
+    faults = 3 * [SentinelLoad.lose_the_primary_and_a_node_beside_a_replica_that_is_behind]
+    SentinelLoad(servers, start_broker, seed=7, min_insync_replicas=2).run([*faults, SentinelLoad.freeze_the_primary])
