@@ -124,7 +124,7 @@ class Application:
         return Response(page.body, page.status, media_type=page.content_type)
 
     async def _health(self, request: Request) -> Response:
-        page = await health_page(self.settings.node_sockets, request.url.path)
+        page = await health_page(self.settings.node_sockets, request.url.path, self.settings.first_node_id)
         return Response(page.body, page.status, media_type=page.content_type)
 
     # The API

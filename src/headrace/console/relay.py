@@ -93,8 +93,11 @@ def merged(pages: list[bytes], form: TextFormat) -> bytes:
     return b"\n".join([*rows, b""])
 
 
-async def health_page(sockets: tuple[str, ...], path: str) -> Page:
-    """One node's own response; for several, whether all are healthy, and the details of each."""
+async def health_page(sockets: tuple[str, ...], path: str, first_id: int) -> Page:
+    """One node's own response; for several, whether all are healthy, and the details of each.
+
+    They are called as in metadata and logs; those that chose their ids themselves are counted.
+    """
     answers = await ask_all(sockets, path)
     well = all(answer.status == HTTPStatus.OK for answer in answers)
     status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
@@ -104,7 +107,8 @@ async def health_page(sockets: tuple[str, ...], path: str) -> Page:
         return _json(status, said[0])
     missing: dict[str, str] = {}
     for index, words in enumerate(said):
-        missing |= {f"node {index + 1}: {what}": why for what, why in words.get("missing", {}).items()}
+        name = f"node {first_id + index}" if first_id >= 0 else f"process {index + 1} of {len(said)}"
+        missing |= {f"{name}: {what}": why for what, why in words.get("missing", {}).items()}
     return _json(status, {kind: well, **({"missing": missing} if missing else {})})
 
 

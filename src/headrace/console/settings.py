@@ -21,6 +21,8 @@ class ConsoleSettings(msgspec.Struct, frozen=True):
     read_only: bool = False
     node_sockets: tuple[str, ...] = ()
     """Sockets where this machine's nodes answer /metrics and /health, in order."""
+    first_node_id: int = -1
+    """The id of the first of these nodes, the others count up; -1 if they choose their own."""
     is_loopback: bool = True
     """Whether the console is reachable from this machine only."""
     tls_certificate: str = ""

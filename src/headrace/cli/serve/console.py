@@ -136,6 +136,7 @@ class ConsoleChild:
             needs_login=any(one.authenticates for one in self._bootstrap),
             read_only=settings.console_read_only,
             node_sockets=tuple(self.node_socket(index) for index in range(settings.nodes)),
+            first_node_id=settings.node_id,
             durability="" if settings.redis else settings.durability,
             own_certificate=settings.tls_cert if listener.is_tls else "",
         )
