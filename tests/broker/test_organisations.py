@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
@@ -25,6 +25,7 @@ from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
+from tests.broker.test_offsets_topic import Commit, decode
 from tests.conftest import StartRedis
 
 T = TypeVar("T")
@@ -180,3 +181,27 @@ async def test_a_client_is_told_the_endpoints_of_its_listener(both: Both) -> Non
         assert [broker.port for broker in metadata.brokers.values()] == [both.ports[name]]
         cluster = await apart(lambda admin: admin.describe_cluster().result(PATIENCE_S), admin)
         assert [node.port for node in cluster.nodes] == [both.ports[name]]
+
+
+def read_commits(configs: dict[str, str | int | float | bool]) -> set[Commit]:
+    """The first records of the topic of offsets, up to a commit."""
+    consumer = Consumer({**configs, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("__consumer_offsets", 0, OFFSET_BEGINNING)])
+    found: set[Commit] = set()
+    while not found:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None
+        assert message.error() is None
+        said = decode(message.key() or b"", message.value())
+        if isinstance(said, Commit):
+            found.add(said)
+    consumer.close()
+    return found
+
+
+async def test_the_topic_of_offsets_has_the_commits_of_its_own_organisation(both: Both) -> None:
+    for count, name in enumerate(ORGANISATIONS, 1):
+        await apart(produce, both.client(name), 1, [b"x"] * count)
+        await apart(consume, both.client(name), count)
+    for count, name in enumerate(ORGANISATIONS, 1):
+        assert await apart(read_commits, both.client(name)) == {Commit(GROUP, TOPIC, 0, count)}
