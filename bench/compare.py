@@ -1,8 +1,9 @@
 """`make compare REF=main WORKLOAD=small-producers`: this tree's broker against another commit's, alternating.
 
-Shows what a change gains. Only the brokers' code differs: Python, libraries, clients and the
-embedded server are the same. Each round measures both, one after the other, so a ratio is taken between neighbours; on
-a shared machine a single one says little, the median of many does.
+Shows what a change gains. Only the brokers' code differs: Python, libraries, clients and the embedded server are the
+same. In place of a commit a folder can be named that has a tree's code in `src`, such as one with compiled modules
+(docs/decisions/033). Each round measures both, one after the other, so a ratio is taken between neighbours; on a shared
+machine a single one says little, the median of many does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from statistics import median
 
 import msgspec
 
-from bench import groups, latency, small_producers, throughput
+from bench import groups, java_clients, kafka, latency, small_producers, throughput
 from bench import requests as requests_load
 from bench.interpreter import ROOT
 from bench.rdkafka import Job, run_job
@@ -65,6 +66,21 @@ def _tail(system: Headrace) -> Figures:
     return {"records/s": done.rate, **_per_mb(meter, workload.payload_mb)}
 
 
+def _java(system: Headrace) -> Figures:
+    """Kafka's own producer and consumer: batches of 16 KB, which is their default."""
+    workload = Workload(100, 1, "all", "none", 400_000)
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder, topic(system, "compare", 1):
+        payloads = java_clients.payload_file(Path(folder), workload.size_bytes)
+        with CpuMeter(system.pids) as produced:
+            done = java_clients.produce(system.address, "compare", workload.records, payloads, workload.config)
+        with CpuMeter(system.pids) as consumed:
+            java_clients.consume(system.address, "compare", workload.records)
+    figures = {"records/s": done.rate}
+    for name, meter in {"produce": produced, "consume": consumed}.items():
+        figures |= {f"{name}, {unit}": used for unit, used in _per_mb(meter, workload.payload_mb).items()}
+    return figures
+
+
 def _per_mb(meter: CpuMeter, payload_mb: float) -> Figures:
     return {f"{what}, ms CPU/MB": used / payload_mb * 1000 for what, used in meter.used_s.items()}
 
@@ -96,6 +112,7 @@ WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
     "batch-16k": partial(_requests, 1, 1, 16_000, 15_000),
     "batches-16k": partial(_requests, 1, 6, 16_000, 4_000),
     "batch-100": partial(_requests, 20, 1, 100, 40_000),
+    "java": _java,
     "small-producers": _small_producers,
     "groups": _groups,
     "latency": _latency,
@@ -104,11 +121,13 @@ WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("ref", help="the commit to compare with: a branch, a tag, a hash")
+    parser.add_argument("ref", help="the commit to compare with: a branch, a tag, a hash; or a folder with `src` in it")
     parser.add_argument("workload", nargs="?", default="produce-1k", choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=10)
     chosen = parser.parse_args()
     measure = WORKLOADS[chosen.workload]
+    if measure is _java and (reason := kafka.why_not()):
+        parser.error(reason)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
         sources = stack.enter_context(_checked_out(chosen.ref, Path(name) / "sources"))
         systems: list[Headrace] = []
@@ -123,6 +142,10 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _checked_out(ref: str, path: Path) -> Iterator[Path]:
+    if (Path(ref) / "src" / "headrace").is_dir():
+        yield Path(ref).resolve()
+        return
+
     def git(*words: str) -> None:
         subprocess.run(["git", "-C", str(ROOT), "worktree", *words], check=True, stdout=subprocess.DEVNULL)
 
