@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class Clock:
@@ -19,6 +20,5 @@ class Clock:
         """The wall clock as it was at the start, advanced by the monotonic one: for deadlines across restarts."""
         return self._offset_ms + time.monotonic_ns() // 1_000_000
 
-    def monotonic_s(self) -> float:
-        """For leases and pauses: it never goes back and means nothing outside this process."""
-        return time.monotonic()
+    monotonic_s: Callable[[], float] = staticmethod(time.monotonic)
+    """For leases and pauses: it never goes back and means nothing outside this process."""

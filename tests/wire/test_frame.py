@@ -13,6 +13,7 @@ from kio.static.primitive import i16, i32
 
 from headrace.wire import codec, frame
 from headrace.wire.codec import DecodeError
+from headrace.wire.frame import RequestHeader
 from headrace.wire.messages.api_versions import ApiVersionsResponse
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -26,7 +27,7 @@ def test_headers_that_kio_writes_are_read(client_id: str | None) -> None:
         )
         entity_writer(header_class)(written, header)
         data = written.getvalue()
-        assert frame.read_request_header(data + b"body") == (12, version, -5, client_id, len(data))
+        assert frame.read_request_header(data + b"body") == RequestHeader(12, version, -5, client_id, len(data))
 
 
 def test_a_request_frame_is_length_header_and_message() -> None:
@@ -35,7 +36,7 @@ def test_a_request_frame_is_length_header_and_message() -> None:
         data = frame.request_frame(request, version, 77, "me")
         assert struct.unpack_from(">i", data)[0] == len(data) - 4
         header = frame.read_request_header(data[4:])
-        assert header[:4] == (12, version, 77, "me")
+        assert header == RequestHeader(12, version, 77, "me", header.body)
         assert codec.decode(HeartbeatRequest, version, data[4:], header.body) == (request, len(data) - 4)
 
 
@@ -69,7 +70,7 @@ def test_hostile_tags_in_a_header_are_an_error(tags: bytes) -> None:
 @pytest.mark.parametrize(("api_key", "version"), [(12, 99), (999, 0), (-1, -1), (18, 6)])
 def test_of_an_unsupported_version_only_the_fixed_part_is_read(api_key: int, version: int) -> None:
     head = struct.pack(">hhih", api_key, version, 9, 1) + b"c"
-    assert frame.read_request_header(head + b"\xff" * 20) == (api_key, version, 9, "c", len(head))
+    assert frame.read_request_header(head + b"\xff" * 20) == RequestHeader(api_key, version, 9, "c", len(head))
 
 
 def test_a_client_id_that_is_not_utf8_does_not_stop_the_request() -> None:

@@ -203,8 +203,7 @@ class Access(Checks):
 
     def led_in_memory(self, topic: Topic, number: int) -> Partition | None:
         """A partition that this node leads and has read; None: ask with `led_partition`."""
-        nodes = self.broker.store.nodes
-        if not 0 <= number < topic.partitions or not nodes.leads(topic, number) or nodes.has_overslept:
+        if not 0 <= number < topic.partitions or not self.broker.store.nodes.leads_now(topic, number):
             return None
         return self._organisation.known_partition(topic.uuid, number)
 

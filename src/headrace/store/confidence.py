@@ -94,29 +94,25 @@ class Look(NamedTuple):
 class Confidence:
     """How far one cache can be trusted. `level` is cheap: it is checked before every answer."""
 
-    __slots__ = ("_breaks", "_doubts", "_seen")
+    __slots__ = ("_breaks", "_doubts", "seen")
 
     def __init__(self) -> None:
-        self._seen: View | None = None
+        self.seen: View | None = None
+        """The view that the cache is valid for; None before the first look."""
         self._doubts = 0
         self._breaks = 0
         """How often more than catching up became necessary."""
 
     def level(self, now: View) -> Level:
         """How far the cache can be trusted now."""
-        if self._seen is now or self._seen == now:
+        if self.seen is now or self.seen == now:
             return Level.SURE
-        if self._seen is None:
+        if self.seen is None:
             return Level.UNREAD
         for at, (_, level) in enumerate(LEVELS):
-            if self._seen[at] != now[at]:
+            if self.seen[at] != now[at]:
                 return level
         return Level.SURE
-
-    @property
-    def seen(self) -> View | None:
-        """The view that the cache is valid for; None before the first look."""
-        return self._seen
 
     def begin(self, now: View) -> Look:
         """Call this before the first command of a look is sent."""
@@ -125,7 +121,7 @@ class Confidence:
     def loaded(self, look: Look) -> None:
         """Loading and comparing are done: if the look ends here, the next one only has to catch up."""
         if look.breaks == self._breaks:
-            self._seen = look.view._replace(generation=_NEVER)
+            self.seen = look.view._replace(generation=_NEVER)
 
     def end(self, look: Look) -> bool:
         """The look is done. False if a doubt raised meanwhile makes it not count."""
@@ -133,16 +129,16 @@ class Confidence:
             return False
         if look.doubts != self._doubts:
             # It was not in vain: the next look need not load or recover again, only catch up.
-            self._seen = look.view._replace(generation=_NEVER)
+            self.seen = look.view._replace(generation=_NEVER)
             return False
-        self._seen = look.view
+        self.seen = look.view
         return True
 
     def doubt(self) -> None:
         """A reply contradicted the cache: the store has to be read again."""
         self._doubts += 1
-        if self._seen is not None:
-            self._seen = self._seen._replace(generation=_NEVER)
+        if self.seen is not None:
+            self.seen = self.seen._replace(generation=_NEVER)
 
     def lose_track(self) -> int:
         """Cache and store are about to differ: unless `find_track` is reached, the next look compares them.
@@ -150,18 +146,18 @@ class Confidence:
         Returns the argument for `find_track`.
         """
         self._breaks += 1
-        if self._seen is None:
+        if self.seen is None:
             return _NEVER
-        timeline = self._seen.timeline
-        self._seen = self._seen._replace(timeline=_NEVER)
+        timeline = self.seen.timeline
+        self.seen = self.seen._replace(timeline=_NEVER)
         return timeline
 
     def find_track(self, timeline: int) -> None:
         """Cache and store agree again."""
         self._breaks -= 1
-        if self._seen is not None:
-            self._seen = self._seen._replace(timeline=timeline)
+        if self.seen is not None:
+            self.seen = self.seen._replace(timeline=timeline)
 
     def forget(self) -> None:
         """The cache is empty: the next look loads, unless one in progress does."""
-        self._seen = None
+        self.seen = None

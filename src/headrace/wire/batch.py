@@ -175,7 +175,8 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
     """
     if len(records) < HEADER_BYTES:
         raise _not_one_batch(records)
-    header = _unpack(records, 0)
+    base_offset, length, *rest = _HEADER.unpack_from(records)
+    header = BatchHeader(base_offset, length + PREFIX_BYTES, *rest)
     if header.magic != MAGIC or header.length != len(records):
         raise _not_one_batch(records)
     if header.base_offset != 0:
@@ -184,9 +185,11 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
         raise BatchTooLarge(f"The batch has {header.length} bytes; this topic accepts {max_message_bytes}.")
     if header.crc != crc_of(records):
         raise CorruptBatch("The batch's CRC-32C does not match its bytes.")
-    _check_attributes(header, zstd)
+    if header.attributes:
+        _check_attributes(header, zstd)
     _check_count(header, max_message_bytes)
-    _check_producer(header)
+    if header.producer_id != -1:
+        _check_producer(header)
     return header
 
 
@@ -202,8 +205,6 @@ def unpacked_limit(batch_bytes: int, max_message_bytes: int) -> int:
 
 
 def _check_attributes(header: BatchHeader, zstd: bool) -> None:
-    if not header.attributes:
-        return  # nearly every batch
     if header.compression == "zstd" and not zstd:
         raise UnsupportedCompression("Produce requests below version 7 may not use zstd.")
     # One test for all: a compressed one rarely has any of these.
@@ -235,8 +236,6 @@ def _check_count(header: BatchHeader, max_message_bytes: int) -> None:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    if header.producer_id == -1:
-        return
     if header.producer_id < 0:
         raise InvalidBatch(f"{header.producer_id} is not a producer id.")
     if header.producer_epoch < 0 or header.base_sequence < 0:

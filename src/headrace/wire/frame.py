@@ -7,7 +7,8 @@ to ApiVersions always has the old header, because the client does not know the b
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from headrace.wire import codec
 from headrace.wire.apis import API_VERSIONS, SPOKEN
@@ -23,7 +24,7 @@ _TAGS_MAX = 1_000
 """Tagged fields of a header. Kafka has none; each costs time before anybody knows who sent them."""
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True, gc=False):
     """API, version and client of a request; `body` is the position where the message starts."""
 
     api_key: int
@@ -49,7 +50,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         api = SPOKEN.get(api_key)
         # The header of an unsupported version is unknown: only its fixed part is used.
         if api is not None and api.flexible_since <= version <= api.newest:
-            pos = _skip_tags(frame, pos)
+            pos = pos + 1 if frame[pos] == 0 else _skip_tags(frame, pos)
         return RequestHeader(api_key, version, correlation_id, client_id, pos)
     except (struct.error, IndexError):
         raise DecodeError("a request ends inside its header") from None

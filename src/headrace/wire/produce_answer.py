@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from headrace.wire.compiler.primitives import unsigned_varint
 
@@ -23,21 +22,10 @@ _NO_ERRORS_FLEXIBLE = b"\x01\x00\x00"
 """No record errors, no message, no tags."""
 
 
-class ProducedPart(NamedTuple):
-    """An appended batch."""
-
-    number: int
-    base_offset: int
-    append_time_ms: int
-    log_start: int
-
-
-class ProducedTopic(NamedTuple):
-    """A topic's batches; the version decides whether name or id is sent."""
-
-    name: str
-    topic_id: bytes
-    parts: Sequence[ProducedPart]
+ProducedPart = tuple[int, int, int, int]
+"""An appended batch: number of its partition, base offset, time of the append, log start. Plain: one per batch."""
+ProducedTopic = tuple[str, bytes, Sequence[ProducedPart]]
+"""Name, id and batches of a topic; the version decides whether name or id is sent."""
 
 
 def produce_answer(version: int, correlation_id: int, topics: Sequence[ProducedTopic], throttle_ms: int = 0) -> bytes:
@@ -52,14 +40,14 @@ def produce_answer(version: int, correlation_id: int, topics: Sequence[ProducedT
 
 def _flexible(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:
     pieces = [b"\0", unsigned_varint(1 + len(topics))]
-    for topic in topics:
+    for name, topic_id, parts in topics:
         if version >= _IDS_SINCE:
-            pieces.append(topic.topic_id)
+            pieces.append(topic_id)
         else:
-            name = topic.name.encode()
-            pieces += (unsigned_varint(1 + len(name)), name)
-        pieces.append(unsigned_varint(1 + len(topic.parts)))
-        for number, base_offset, append_time_ms, log_start in topic.parts:
+            text = name.encode()
+            pieces += (unsigned_varint(1 + len(text)), text)
+        pieces.append(unsigned_varint(1 + len(parts)))
+        for number, base_offset, append_time_ms, log_start in parts:
             pieces += (_PART.pack(number, 0, base_offset, append_time_ms, log_start), _NO_ERRORS_FLEXIBLE)
         pieces.append(b"\0")
     pieces += (_INT32.pack(throttle_ms), b"\0")
@@ -68,10 +56,10 @@ def _flexible(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -
 
 def _fixed(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:
     pieces = [_INT32.pack(len(topics))]
-    for topic in topics:
-        name = topic.name.encode()
-        pieces += (_INT16.pack(len(name)), name, _INT32.pack(len(topic.parts)))
-        for number, base_offset, append_time_ms, log_start in topic.parts:
+    for name, _, parts in topics:
+        text = name.encode()
+        pieces += (_INT16.pack(len(text)), text, _INT32.pack(len(parts)))
+        for number, base_offset, append_time_ms, log_start in parts:
             if version < _LOG_START_SINCE:
                 pieces.append(_OLDEST_PART.pack(number, 0, base_offset, append_time_ms))
                 continue

@@ -67,7 +67,7 @@ def _stable_is_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _verify_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Appender, "_unverified", lambda self, first, coming: False)
+    patch.setattr(Appender, "_is_to_verify", lambda self, first, coming: False)
     add = TransactionStore.add
 
     async def added(self: TransactionStore, *arguments: Any, **options: Any) -> Any:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from headrace.store.partition.base import Partition
+from headrace.store.partition.pending import Appended
 from headrace.store.redis.errors import PartitionGone
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -133,8 +134,10 @@ async def test_a_batch_sent_twice_is_stored_once_also_at_another_node(either: Pa
     first = await produce(either, b"a", b"b", producer=3, sequence=0)
     second = await produce(either, b"c", producer=3, sequence=2)
     for partition in (either, await on(await open_store(), either)):
-        assert await produce(partition, b"a", b"b", producer=3, sequence=0) == (first.base_offset, True, None)
-        assert await produce(partition, b"c", producer=3, sequence=2) == (second.base_offset, True, None)
+        assert await produce(partition, b"a", b"b", producer=3, sequence=0) == Appended(
+            first.base_offset, duplicate=True
+        )
+        assert await produce(partition, b"c", producer=3, sequence=2) == Appended(second.base_offset, duplicate=True)
         with pytest.raises(KafkaError) as refused:
             await produce(partition, b"e", producer=3, sequence=9)
         assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

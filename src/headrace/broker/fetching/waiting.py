@@ -85,7 +85,8 @@ class LongPoll:
 
     def _look(self, partition: Partition) -> None:
         """Told that a partition's end moved, or that there is trouble with it."""
-        seen, (_, stable_end, size_bytes) = self._seen, partition.ends
+        seen, ends = self._seen, partition.ends
+        stable_end, size_bytes = ends.stable_end, ends.readable_bytes
         if self._fetch.committed:
             if stable_end == seen.stable_ends[partition]:
                 size_bytes = seen.readable_bytes[partition]  # what was appended cannot be read yet

@@ -60,9 +60,10 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     call.connection.submitted(call.slot)
     for answer, partition, appended in waiting:
         try:
-            answer.base_offset, _, append_time_ms = await appended
-            if append_time_ms is not None:
-                answer.log_append_time_ms = append_time_ms
+            result = await appended
+            answer.base_offset = result.base_offset
+            if result.append_time_ms is not None:
+                answer.log_append_time_ms = result.append_time_ms
             answer.log_start_offset = partition.log_start
         except KafkaError as error:
             answer.log_append_time_ms = NO_TIME
@@ -150,7 +151,7 @@ async def _append(
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
     verification = verification_of(transaction, partition, header)
     records, packed = data.records, b""
-    checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock)
+    checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock.wall_ms())
     if checks_times:
         header = await check_record_times(records, header, policy, broker.store)
     looks_inside = policy.looks_inside

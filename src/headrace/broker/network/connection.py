@@ -101,19 +101,24 @@ class Connection(Requests, asyncio.BufferedProtocol):
         return shared[len(self._head) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.last_active = self._server.loop.time()
-        self._server.watchdog.stir()
+        server = self._server
+        self.last_active = server.loop.time()
+        server.watchdog.idle_ticks = 0
+        if server.watchdog.is_resting:
+            server.watchdog.stir()
         self._arrived_bytes += nbytes
         if self._frame is not None:
             self._filled += nbytes
-            self._grow_or_finish()
+            if self._filled == len(self._frame):
+                self._grow_or_finish()
         else:
             size = len(self._head) + nbytes
             self._head = b""
-            self._split(self._server.receive_buffer[:size])
-        self._advance()
-        if self._server.budget.is_spent and not self.is_idle:
-            self._server.budget.wait(self)
+            self._split(server.receive_buffer[:size])
+        if self._backlog:
+            self._advance()
+        if server.budget.is_spent and not self.is_idle:
+            server.budget.wait(self)
             self.pause("budget")
 
     def eof_received(self) -> bool:
@@ -134,29 +139,29 @@ class Connection(Requests, asyncio.BufferedProtocol):
     def _split(self, data: memoryview) -> None:
         """Takes whole frames off the shared buffer; what is left begins the next one."""
         pos, end = 0, len(data)
+        limit = self._server.broker.options.frame_limit_bytes
         while not self._closing and end - pos >= 4:
             (size,) = _LENGTH.unpack_from(data, pos)
-            if not self._check_length(size, data[pos : pos + 4]):
+            if not 0 < size <= limit:
+                self._refuse_length(size, bytes(data[pos : pos + 4]), limit)
                 return
-            if end - pos - 4 < size:
-                self._begin(size, data[pos + 4 :])
+            pos += 4
+            if end - pos < size:
+                self._begin(size, data[pos:])
                 return
-            frame = bytearray(data[pos + 4 : pos + 4 + size])
-            self._server.budget.take(size)
-            self._whole(frame)
-            pos += 4 + size
-        self._head = bytes(data[pos:])
+            self._server.budget.take_whole(size)
+            self._whole(bytearray(data[pos : pos + size]))
+            pos += size
+        if pos < end:
+            self._head = bytes(data[pos:])
 
-    def _check_length(self, size: int, raw: memoryview) -> bool:
-        if 0 < size <= self._server.options.frame_limit_bytes:
-            return True
+    def _refuse_length(self, size: int, raw: bytes, limit: int) -> None:
         if raw[0] == _TLS_HANDSHAKE:
             self.close("the client uses TLS, but this listener does not")
-        elif bytes(raw) in (b"GET ", b"POST", b"HEAD", b"PUT "):
+        elif raw in (b"GET ", b"POST", b"HEAD", b"PUT "):
             self.close("the client uses HTTP; this is a Kafka listener")
         else:
-            self.close(f"a request of {size} bytes is outside 1 to {self._server.options.frame_limit_bytes}")
-        return False
+            self.close(f"a request of {size} bytes is outside 1 to {limit}")
 
     def _begin(self, size: int, data: memoryview) -> None:
         self._frame_bytes = size
@@ -174,6 +179,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
             return
         if self._filled == self._frame_bytes:
             frame, self._frame = self._frame, None
+            self._server.budget.frame_is_whole(self, len(frame))
             self._whole(frame)
         elif self._server.budget.may_grow(self):
             # A new buffer: the transport still holds the old one, which therefore cannot be resized.
@@ -193,7 +199,6 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._grow_or_finish()
 
     def _whole(self, frame: Frame) -> None:
-        self._server.budget.frame_is_whole(self, len(frame))
         try:
             self._backlog.append((read_request_header(frame), frame))
         except DecodeError as error:

@@ -82,9 +82,14 @@ class ByteBudget:
         if self._overdrawn_by is who:
             self._overdrawn_by = None
 
+    def take_whole(self, size_bytes: int) -> None:
+        """The same for a frame that came whole."""
+        self.whole_bytes += size_bytes
+
     def request_done(self, size_bytes: int) -> None:
         self.whole_bytes -= size_bytes
-        self._wake()
+        if self._waiters:
+            self._wake()
 
     def forget(self, who: Waiter) -> None:
         """A connection is gone."""

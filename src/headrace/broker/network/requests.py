@@ -64,44 +64,37 @@ class Requests:
 
     def _advance(self) -> None:
         """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
-        limit = self._server.options.pipeline_max
-        while self._backlog and self._pauses.isdisjoint(_HOLD_REQUESTS):
-            header, _ = self._backlog[0]
-            if self._slots and (len(self._slots) >= limit or not self._all_produce(header)):
+        limit = self._server.broker.options.pipeline_max
+        backlog, slots = self._backlog, self._slots
+        while backlog and (not self._pauses or self._pauses.isdisjoint(_HOLD_REQUESTS)):
+            if slots and (
+                len(slots) >= limit or backlog[0][0].api_key != PRODUCE or slots[-1].header.api_key != PRODUCE
+            ):
                 break
-            self._start(*self._backlog.popleft())
-        if len(self._backlog) >= limit:
+            self._start(*backlog.popleft())
+        if len(backlog) >= limit:
             self.pause("pipeline")
-        elif "pipeline" in self._pauses:
+        elif self._pauses and "pipeline" in self._pauses:
             self.resume("pipeline")
-
-    def _all_produce(self, header: RequestHeader) -> bool:
-        return header.api_key == PRODUCE and self._slots[-1].header.api_key == PRODUCE
 
     def _start(self, header: RequestHeader, frame: Frame) -> None:
         slot = RequestSlot(header, frame)
         self._slots.append(slot)
-        server = self._server
-        if server.held is None and self._goes_straight(slot):
-            return
+        server, connection = self._server, cast("Connection", self)
+        if server.held is None:
+            try:
+                if server.dispatch.go_straight(slot, connection):
+                    return
+            except Exception:  # as with a task: the transport would take it for a fault of its own
+                slot.on_cancel = None
+                self.failed(slot)
+                self.answered(slot, None)
+                return
         if header.api_key == PRODUCE:
             self.unsubmitted += 1
             slot.is_unsubmitted = True
-        answer = server.dispatch.answer(slot, self._connection)
+        answer = server.dispatch.answer(slot, connection)
         self.go_on_in_task(slot, answer if server.held is None else _after(server.held, answer))
-
-    def _goes_straight(self, slot: RequestSlot) -> bool:
-        try:
-            return self._server.dispatch.go_straight(slot, self._connection)
-        except Exception:  # as with a task: the transport would take it for a fault of its own
-            slot.on_cancel = None
-            self.failed(slot)
-            self.answered(slot, None)
-            return True
-
-    @property
-    def _connection(self) -> Connection:
-        return cast("Connection", self)
 
     def submitted(self, slot: RequestSlot) -> None:
         """A Produce's batches are in the queues, or will never be."""
@@ -137,7 +130,7 @@ class Requests:
         """Nobody is there to get the records, or the broker will not wait for them."""
         if self._server.is_stopping:
             return api_key in WAITING_APIS
-        return api_key == FETCH and self._connection.is_closing
+        return api_key == FETCH and cast("Connection", self).is_closing
 
     # -- the straight road --------------------------------------------------------------------------------------
 
@@ -162,7 +155,9 @@ class Requests:
         """
         slot.pieces = pieces
         if pieces and self._transport is not None:
-            self._count_unsent(self._unsent_bytes + sum(map(len, pieces)))
+            size_bytes = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+            self._server.answer_room.used_bytes += size_bytes
+            self._unsent_bytes += size_bytes
         if not self._answered:
             self._server.end_of_turn.add(self._go_on)
         self._answered.append(slot)
@@ -172,14 +167,16 @@ class Requests:
         slot.pieces = pieces
         self._end(slot)
         self._flush()
-        self._advance()
+        if self._backlog or self._pauses:
+            self._advance()
 
     def _go_on(self) -> None:
         answered, self._answered = self._answered, []
         for slot in answered:
             self._end(slot)
         self._flush()
-        self._advance()
+        if self._backlog or self._pauses:
+            self._advance()
 
     # -- both ---------------------------------------------------------------------------------------------------
 
@@ -203,7 +200,8 @@ class Requests:
         server = self._server
         server.requests.took(slot.header.api_key, time.perf_counter() - slot.began_s)
         server.budget.request_done(slot.size_bytes)
-        server.frame_buffers.give(slot.frame)
+        if not isinstance(slot.frame, bytearray):
+            server.frame_buffers.give(slot.frame)
 
     def _flush(self) -> None:
         """Sends the answers that are due: those before which none is missing, in one write."""
@@ -220,9 +218,11 @@ class Requests:
                     transport.write(due[0])
                 else:
                     transport.writelines(due)
-            self._count_unsent(transport.get_write_buffer_size())
+            unsent_bytes = transport.get_write_buffer_size()
+            if unsent_bytes != self._unsent_bytes:
+                self._count_unsent(unsent_bytes)
         self.last_active = self._server.loop.time()
-        if self.is_idle:
+        if not slots and not self._backlog:
             self._rest()
 
     @property

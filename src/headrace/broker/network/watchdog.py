@@ -50,7 +50,8 @@ class Watchdog:
         """Ends the thread's longer sleep."""
         self.is_resting = False
         """Whether no client has asked for anything for a while."""
-        self._idle_ticks = 0
+        self.idle_ticks = 0
+        """Since a client last sent something."""
 
     def start(self) -> None:
         """Watches the loop that runs now."""
@@ -68,7 +69,7 @@ class Watchdog:
 
     def stir(self) -> None:
         """A client sent something: who comes next must not wait for it."""
-        self._idle_ticks = 0
+        self.idle_ticks = 0
         if self.is_resting:
             self.is_resting = False
             if self._timer is not None:
@@ -88,8 +89,8 @@ class Watchdog:
         self.delays.observe(max(late_s, 0.0))
         if late_s > _LONG_S:
             self._tell(late_s, time.process_time() - self._cpu_s)
-        self._idle_ticks += 1
-        if self._idle_ticks >= _TICKS_UNTIL_REST and not self.is_resting:
+        self.idle_ticks += 1
+        if self.idle_ticks >= _TICKS_UNTIL_REST and not self.is_resting:
             self._stirred.clear()
             self.is_resting = True
         self._wait()

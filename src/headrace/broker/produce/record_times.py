@@ -9,7 +9,6 @@ ahead, or if the topic limits the age of records, which no header shows.
 from __future__ import annotations
 
 from headrace.broker.produce.record_checks import RECORD_ERRORS_MOST
-from headrace.clock import Clock
 from headrace.store.store import Store
 from headrace.store.topic_configs.keys import INT64_MAX
 from headrace.store.topic_configs.policy import TopicPolicy
@@ -21,11 +20,11 @@ from headrace.wire.records import NO_TIMESTAMP
 _REFUSAL = "One or more records have been rejected due to invalid timestamp"
 
 
-def have_good_times(header: BatchHeader, policy: TopicPolicy, clock: Clock) -> bool:
+def have_good_times(header: BatchHeader, policy: TopicPolicy, now_ms: int) -> bool:
     """Whether the header alone says that the topic takes the times of its records, as nearly all do."""
     is_bounded = policy.timestamp_before_max_ms != INT64_MAX
-    latest = clock.wall_ms() + policy.timestamp_after_max_ms
-    return header.has_plausible_times and header.max_timestamp <= latest and not is_bounded
+    is_in_time = header.max_timestamp <= now_ms + policy.timestamp_after_max_ms
+    return is_in_time and not is_bounded and header.has_plausible_times
 
 
 async def check_record_times(batch: memoryview, header: BatchHeader, policy: TopicPolicy, store: Store) -> BatchHeader:

@@ -8,6 +8,7 @@ take the other road (`handlers/produce.py`), which says everything that there is
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,11 @@ from headrace.broker.handlers.produce import (
 from headrace.broker.produce.record_times import have_good_times
 from headrace.broker.produce.transactional import Transaction, verification_of
 from headrace.broker.quotas.throttling import is_timed
-from headrace.broker.topics.names import is_internal
+from headrace.broker.topics.names import INTERNAL
 from headrace.broker.transactions.joining import Producing
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.partition.pending import Appended, Pending
-from headrace.wire.batch import BatchHeader, check_produced
+from headrace.wire.batch import TRANSACTIONAL, BatchHeader, check_produced
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.produce import (
@@ -39,7 +40,7 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from headrace.wire.produce_answer import ProducedPart, ProducedTopic, produce_answer
+from headrace.wire.produce_answer import produce_answer
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
@@ -68,59 +69,71 @@ def begin(call: Call, request: ProduceRequest, dispatch: Dispatch) -> bool:
     return True
 
 
-class _Part:
-    """One batch, and who is told what became of it (`BatchOutcome`)."""
+class _Part(Pending):
+    """One batch of a request, which is told what became of it."""
 
-    __slots__ = ("_behind", "_is_done", "append_time_ms", "base_offset", "batch", "error", "header", "partition",
-                 "produce", "stamps_time")  # fmt: skip
+    __slots__ = ("_behind", "_told", "append_time_ms", "base_offset", "error", "is_answered", "partition", "produce")
 
-    def __init__(
-        self, produce: _Produce, partition: Partition, batch: memoryview, header: BatchHeader, *, stamps_time: bool
-    ) -> None:
+    is_answered: bool
+
+    def __init__(self, produce: _Produce, partition: Partition, batch: memoryview, header: BatchHeader) -> None:
+        super().__init__(batch, header, produce.deadline)
         self.produce = produce
         self.partition = partition
-        self.batch = batch
-        self.header = header
-        self.stamps_time = stamps_time
         self.append_time_ms = NO_TIME
         self.base_offset = -1
         self.error: KafkaError | None = None
-        self._is_done = False
+        self.is_answered = False
         self._behind: Refusal | None = None
+        self._told: asyncio.Future[None] | None = None
 
-    def submit(self, transaction: Transaction | None, deadline: float) -> None:
-        call, partition = self.produce.call, self.partition
-        if self.stamps_time:
-            self.append_time_ms, self.header = stamp_time(call.broker, self.batch)
+    def stamp_time(self) -> None:
+        self.append_time_ms, self.header = stamp_time(self.produce.call.broker, self.batch)
+
+    def submit(self, transaction: Transaction | None) -> None:
+        partition = self.partition
         if self.header.producer_id >= 0:
-            self._behind = call.connection.refused_batches.last(partition.topic, partition.number)
-        verification = verification_of(transaction, partition, self.header)
-        partition.writer.enqueue(Pending(self.batch, self.header, self, deadline, verification=verification))
+            self._behind = self.produce.call.connection.refused_batches.last(partition.topic, partition.number)
+            self.verification = verification_of(transaction, partition, self.header)
+        partition.writer.enqueue(self)
 
-    def done(self) -> bool:
-        return self._is_done
+    async def answered(self) -> None:
+        if not self.is_answered:
+            if self._told is None:
+                self._told = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._told])
 
-    def set_result(self, appended: Appended) -> None:
-        self._is_done = True
-        self.base_offset = appended.base_offset
+    def resolve(self, result: Appended) -> None:
+        if self.is_answered:
+            return
+        self.base_offset = result.base_offset
         if self._behind is not None:
             refused = self.produce.call.connection.refused_batches
             refused.is_over(self.partition.topic, self.partition.number, self._behind)
-        self.produce.part_is_done()
+        self._is_over()
 
-    def set_exception(self, error: KafkaError) -> None:
-        self._is_done = True
+    def fail(self, error: KafkaError) -> None:
+        if self.is_answered:
+            return
         self.error = error
+        self.produce.has_errors = True
         if self.header.producer_id >= 0:
             refused = self.produce.call.connection.refused_batches
             refused.note(self.partition.topic, self.partition.number, error)
+        self._is_over()
+
+    def _is_over(self) -> None:
+        self.is_answered = True
         self.produce.part_is_done()
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
 
 
 class _Produce:
     """One request on its way."""
 
-    __slots__ = ("_began_ns", "_dispatch", "_held_ns", "_left", "_parts", "_request", "_transaction", "call")
+    __slots__ = ("_began_ns", "_dispatch", "_held_ns", "_left", "_now_ms", "_parts", "_request", "_transaction",
+                 "_untimed", "call", "deadline", "has_errors")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest, dispatch: Dispatch) -> None:
         self.call = call
@@ -128,11 +141,17 @@ class _Produce:
         self._dispatch = dispatch
         self._parts: list[list[_Part]] = []
         """By topic, in the order of the request."""
+        self._untimed: list[_Part] = []
+        """Those that get their time here."""
         self._left = 0
+        self.has_errors = False
         self._transaction: Transaction | None = None
         self._began_ns = time.perf_counter_ns() if call.broker.quotas.is_any and is_timed(call) else 0
         self._held_ns = 0
         """How long it held the event loop, where that is charged."""
+        self._now_ms = call.broker.store.clock.wall_ms()
+        timeout_ms = min(max(request.timeout_ms, 0), call.broker.options.store_wait_ms)
+        self.deadline = call.connection.now_s() + timeout_ms / 1000
 
     # -- whether it can go this way -----------------------------------------------------------------------------
 
@@ -146,7 +165,7 @@ class _Produce:
         by_id, seen = call.version >= IDS_SINCE, 0
         for data in request.topic_data:
             topic = call.topic_in_memory(Operation.WRITE, data.name, data.topic_id, by_id=by_id)
-            if topic is None or is_internal(topic.name):
+            if topic is None or topic.name in INTERNAL:
                 return False
             seen += len(data.partition_data)
             if seen > _PARTS_MAX or not self._check_topic(topic, data):
@@ -155,7 +174,7 @@ class _Produce:
         return seen > 0
 
     def _check_topic(self, topic: Topic, data: TopicProduceData) -> bool:
-        policy = self.call.broker.policy(topic)
+        policy = self.call.broker.store.policies.of(topic)
         if policy.looks_inside or (self._request.acks == ALL and policy.replicas):
             return False
         parts: list[_Part] = []
@@ -170,14 +189,17 @@ class _Produce:
     def _check_part(self, topic: Topic, data: PartitionProduceData, policy: TopicPolicy) -> _Part | None:
         call = self.call
         partition = call.led_in_memory(topic, data.index)
-        if partition is None or partition.shard.memory.is_full or not isinstance(data.records, memoryview):
+        if partition is None or partition.slot.shard.memory.is_full or not isinstance(data.records, memoryview):
             return None
         header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
-        if header.is_transactional and not self._is_in_transaction(partition, header):
+        if header.attributes & TRANSACTIONAL and not self._is_in_transaction(partition, header):
             return None
-        if not policy.log_append_time and not have_good_times(header, policy, call.broker.store.clock):
+        if not policy.log_append_time and not have_good_times(header, policy, self._now_ms):
             return None
-        return _Part(self, partition, data.records, header, stamps_time=policy.log_append_time)
+        part = _Part(self, partition, data.records, header)
+        if policy.log_append_time:
+            self._untimed.append(part)
+        return part
 
     def _is_in_transaction(self, partition: Partition, header: BatchHeader) -> bool:
         """Whether its producer has a transaction open there, so that nobody has to be asked for more."""
@@ -192,12 +214,11 @@ class _Produce:
     # -- on its way ---------------------------------------------------------------------------------------------
 
     def submit(self) -> None:
-        call = self.call
-        timeout_ms = min(max(self._request.timeout_ms, 0), call.broker.options.store_wait_ms)
-        deadline = call.connection.now_s() + timeout_ms / 1000
+        for part in self._untimed:
+            part.stamp_time()
         for parts in self._parts:
             for part in parts:
-                part.submit(self._transaction, deadline)
+                part.submit(self._transaction)
         if self._began_ns:
             self._held_ns = time.perf_counter_ns() - self._began_ns
 
@@ -212,14 +233,14 @@ class _Produce:
             self.call.connection.close(str(reason))
         except Exception:
             self.call.connection.failed(self.call.slot)
-        self._parts = []  # they know it, and it would know them until the garbage is collected
+        self._parts, self._untimed = [], []  # they know it, and it would know them until the garbage is collected
         self.call.connection.answered(self.call.slot, pieces)
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
     def _answer(self) -> Pieces | None:
         quotas, dispatch, call = self.call.broker.quotas, self._dispatch, self.call
-        if any(part.error is not None for parts in self._parts for part in parts):
+        if self.has_errors:
             response = self._with_errors()
             if self._request.acks == 0:
                 close_on_error(response)
@@ -237,12 +258,12 @@ class _Produce:
 
     def _all_well(self, throttle_ms: int) -> bytes:
         topics = [
-            ProducedTopic(
+            (
                 data.name,
                 data.topic_id,
                 [
-                    ProducedPart(one.index, part.base_offset, part.append_time_ms, part.partition.log_start)
-                    for one, part in zip(data.partition_data, parts, strict=True)
+                    (part.partition.number, part.base_offset, part.append_time_ms, part.partition.log_start)
+                    for part in parts
                 ],
             )
             for data, parts in zip(self._request.topic_data, self._parts, strict=True)

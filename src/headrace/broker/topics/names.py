@@ -10,17 +10,17 @@ from headrace.wire.offsets_topic import OFFSETS_TOPIC
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST = 249
-_INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+INTERNAL = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 
 
 def is_internal(name: str | None) -> bool:
     """Whether clients take the topic for the broker's own: one that they cannot make or write to."""
-    return name in _INTERNAL
+    return name in INTERNAL
 
 
 def check_not_internal(name: str) -> None:
     """Raises INVALID_TOPIC_EXCEPTION for a topic that clients must not change."""
-    if name in _INTERNAL:
+    if name in INTERNAL:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic '{name}' is internal; clients cannot write to it."
         )

@@ -92,7 +92,7 @@ class LogPartition(Partition):
 
     @property
     def may_append(self) -> bool:
-        return self.is_confirmed and self.is_settled
+        return not self.lake_end.is_open and self.is_confirmed
 
     async def confirm_up_to(self, offset: int) -> None:
         await super().confirm_up_to(offset)
@@ -125,7 +125,8 @@ class LogPartition(Partition):
         """Moves the end behind an entry that is in the stream, and whose newest record is of this time."""
         self.add_to_index(entry, newest)
         self.last_base = entry.base
-        self.end = max(self.end, entry.end)
+        if entry.end > self.end:
+            self.end = entry.end
         self.tail.add(entry)
         if self.index.size_bytes - self.snapshot_size_bytes >= self.options.snapshot_interval_bytes:
             self.snapshot_size_bytes = self.index.size_bytes
@@ -133,15 +134,16 @@ class LogPartition(Partition):
 
     def add_to_index(self, entry: Entry, newest: int) -> None:
         """Counts an entry in the index; one without any time is as old as this moment, when it is first seen."""
-        age = max(newest, entry.append_time)
-        age = age if age != NO_TIMESTAMP else self.now_ms()
+        age = newest if newest > entry.append_time else entry.append_time
+        if age == NO_TIMESTAMP:
+            age = self.now_ms()
         if (point := self.index.add_entry(entry.base, len(entry.data), newest, age)) is not None:
             self.store_point(point)
 
     def store_point(self, point: Point) -> None:
         """Writes a point of the index behind whatever is being written; a lost one only costs reading."""
         where = (self.keys.index, "NOMKSTREAM", f"{point.offset}-1")
-        self.shard.post("XADD", *where, "p", point.value(), "s", point.stretch())
+        self.slot.shard.post("XADD", *where, "p", point.value(), "s", point.stretch())
 
     async def save_producers(self) -> None:
         """Stores a snapshot of the producers, so that the log before it need not be read again."""

@@ -10,7 +10,9 @@ is looked up in the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from headrace.cold_log import ColdAway
 from headrace.store.log import recovery
@@ -29,7 +31,7 @@ _LAKE_END_WAIT_S = 0.25
 """Between two looks for batches whose time is over."""
 
 
-class _Flight(NamedTuple):
+class _Flight(msgspec.Struct, frozen=True):
     """The one entry whose answer is awaited, or unknown."""
 
     entry: Entry
@@ -41,6 +43,10 @@ class LogWriter(Appender[_Flight]):
 
     _partition: LogPartition
 
+    def __init__(self, partition: LogPartition) -> None:
+        super().__init__(partition)
+        self._token = self._name.encode()
+
     def _flight_of(self, taken: list[Pending]) -> _Flight:
         """One entry, its batches stamped with their offsets."""
         append_time = NO_TIMESTAMP
@@ -48,10 +54,11 @@ class LogWriter(Appender[_Flight]):
             if pending.header.max_timestamp < 0:
                 append_time = self._partition.now_ms()
                 break
-        return self._stamped(self._partition.end, taken, self._next_token().encode(), append_time)
+        token = b"%b%x" % (self._token, next(self._numbers))
+        return self._stamped(self._partition.end, taken, token, append_time)
 
     def _stamped(self, base: int, pendings: list[Pending], token: bytes, append_time: int) -> _Flight:
-        offset, epoch = base, self._partition.leader_epoch
+        offset, epoch = base, self._partition.epochs[-1].epoch
         for pending in pendings:
             stamp(pending.batch, 0, offset, epoch)
             offset += pending.header.count
@@ -69,22 +76,24 @@ class LogWriter(Appender[_Flight]):
 
     def _succeed(self, flight: _Flight) -> None:
         self._flight = None
-        partition = self._partition
-        base, newest, now_ms = flight.entry.base, NO_TIMESTAMP, partition.now_ms()
+        partition, entry = self._partition, flight.entry
+        base, newest = entry.base, NO_TIMESTAMP
         for pending in flight.pendings:
             header = pending.header
-            if header.is_control:
-                partition.producers.end(header, pending.marker, base, now_ms)
-            else:
-                partition.producers.add(header, base, now_ms)
-            newest = max(newest, header.max_timestamp)
+            if header.producer_id >= 0:
+                if header.is_control:
+                    partition.producers.end(header, pending.marker, base, partition.now_ms())
+                else:
+                    partition.producers.add(header, base, partition.now_ms())
+            if header.max_timestamp > newest:
+                newest = header.max_timestamp
             base += header.count
-        partition.count(flight.entry, newest)
-        partition.records_in += base - flight.entry.base
-        partition.bytes_in += len(flight.entry.data)
+        partition.count(entry, newest)
+        partition.records_in += base - entry.base
+        partition.bytes_in += len(entry.data)
         partition.tell_watchers()  # before the producers: who waits for records waits longer
         partition.context.announce(partition)
-        base = flight.entry.base
+        base = entry.base
         for pending in flight.pendings:
             pending.resolve(Appended(base))
             base += pending.header.count

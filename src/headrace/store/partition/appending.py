@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from headrace.store.partition.pending import Appended, Pending
+from headrace.store.partition.pending import Appended, AwaitedBatch, Pending
 from headrace.store.partition.producers import Coming
 from headrace.store.partition.verification import Verification
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
@@ -76,10 +76,10 @@ class Appender(ABC, Generic[F]):
         verification: Verification | None = None,
     ) -> asyncio.Future[Appended]:
         """Queues a batch and what `pack` made of it; its bytes are stamped in place, so they are the writer's now."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Appended] = loop.create_future()
-        self.enqueue(Pending(batch, header, future, loop.time() + timeout_s, packed, verification))
-        return future
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        pending = AwaitedBatch(batch, header, deadline, packed, verification)
+        self.enqueue(pending)
+        return pending.outcome
 
     def enqueue(self, pending: Pending) -> None:
         """Queues a batch; its outcome is told in the turn in which the store's answer arrives."""
@@ -150,7 +150,7 @@ class Appender(ABC, Generic[F]):
         taken = self._join(just_looked)
         if taken:
             self._send(self._flight_of(taken))
-        elif self._queue and self._unverified(self._queue[0], {}):
+        elif self._queue and not self._queue[0].is_answered and self._is_to_verify(self._queue[0], {}):
             self._verifying = asyncio.create_task(self._verify(), name=f"verify {self._partition!r}")
         elif self._queue:
             # The first batch is about to be answered with an error: not from memory alone.
@@ -160,20 +160,23 @@ class Appender(ABC, Generic[F]):
     def _join(self, just_looked: bool) -> list[Pending]:
         """Takes batches off the queue, checked from the start."""
         size, limit = 0, self._partition.options.append_entry_bytes
+        queue = self._queue
         taken: list[Pending] = []
         coming: dict[int, Coming] = {}
-        while self._queue:
-            first = self._queue[0]
+        while queue:
+            first = queue[0]
             if first.is_answered:
-                self._queue.popleft()  # given up: it must not count as its producer's last batch
+                queue.popleft()  # given up: it must not count as its producer's last batch
                 continue
-            if (taken and size + first.size_bytes > limit) or self._unverified(first, coming):
+            if taken and size + first.size_bytes > limit:
+                break
+            if first.verification is not None and self._is_to_verify(first, coming):
                 break
             if first.header.producer_id >= 0 and not self._check_producer(first, coming, just_looked):
-                if self._queue and self._queue[0] is first:
+                if queue and queue[0] is first:
                     break
                 continue
-            self._queue.popleft()
+            queue.popleft()
             size += first.size_bytes
             taken.append(first)
         return taken
@@ -209,11 +212,8 @@ class Appender(ABC, Generic[F]):
 
     # -- transactions -------------------------------------------------------------------------------------------
 
-    def _unverified(self, first: Pending, coming: dict[int, Coming]) -> bool:
-        """Whether the state of its transaction has to be asked for before the batch goes into the log."""
-        return first.verification is not None and not first.is_answered and self._is_to_verify(first, coming)
-
     def _is_to_verify(self, first: Pending, coming: dict[int, Coming]) -> bool:
+        """Whether the state of its transaction has to be asked for before the batch goes into the log."""
         if first.verification is None or first.verification.holds(self._partition, first.header):
             return False
         producers, header = self._partition.producers, first.header
@@ -385,9 +385,6 @@ class Appender(ABC, Generic[F]):
         self._flight, self._queue = None, deque()
         for pending in waiting:
             pending.fail(error)
-
-    def _next_token(self) -> str:
-        return f"{self._name}{next(self._numbers):x}"
 
 
 def _will_come(header: BatchHeader, coming: dict[int, Coming]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,8 @@ from headrace.store.partition.compactions import Compactions
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.copies import Copies
 from headrace.store.partition.entries import Batches
-from headrace.store.partition.index import Index
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
-from headrace.store.partition.producers import Producers
 from headrace.store.partition.readable import Readable
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
@@ -37,14 +35,10 @@ if TYPE_CHECKING:
     from headrace.store.partition.appending import Appender
 
 
-class Partition(Readable, ABC):
+class Partition(Readable):
     """One partition, as cached by this node."""
 
     writer: Appender[Any]
-    log_start: int
-    end: int
-    index: Index
-    producers: Producers
 
     def __init__(self, context: PartitionContext, topic: Topic, number: int) -> None:
         super().__init__()
@@ -53,6 +47,7 @@ class Partition(Readable, ABC):
         self.options = context.options
         self.now_ms = context.clock.wall_ms
         self.topic = topic
+        self._uuid = topic.uuid
         self.number = number
         self.keys = topic.keys(context.keys, number)
         slot = context.slot_of(self.keys.log)
@@ -111,8 +106,7 @@ class Partition(Readable, ABC):
     @property
     def is_confirmed(self) -> bool:
         """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
-        is_sure = self.confidence.level(self.outlook.view) is Level.SURE
-        return is_sure and self.link.is_up and self.nodes.lease_is_valid
+        return self.confidence.seen == self.outlook.view and self.link.is_up and self.nodes.lease_is_valid
 
     @property
     def may_append(self) -> bool:
@@ -254,13 +248,13 @@ class Partition(Readable, ABC):
     @property
     def policy(self) -> TopicPolicy:
         """The policy from the topic's current configs."""
-        context, topic = self.context, self.topic
-        return context.policies.of(context.catalogue.by_uuid.get(topic.uuid, topic))
+        context = self.context
+        return context.policies.of(context.catalogue.by_uuid.get(self._uuid, self.topic))
 
     @property
     def current_topic(self) -> Topic:
         """The topic's record as it is now: its configs may have changed."""
-        return self.context.catalogue.by_uuid.get(self.topic.uuid, self.topic)
+        return self.context.catalogue.by_uuid.get(self._uuid, self.topic)
 
     @property
     def cold(self) -> ColdLog:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from headrace.wire import batch as batches
 from headrace.wire.batch import BatchHeader
 from headrace.wire.records import NO_TIMESTAMP
@@ -16,7 +18,7 @@ LAST_SEQUENCE = (1 << 64) - 1
 NO_OFFSET = -1
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An entry of the log: whole batches back to back, and the token of its writer."""
 
     base: int

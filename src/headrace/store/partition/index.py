@@ -115,25 +115,30 @@ class Index:
 
     def add_entry(self, base: int, size_bytes: int, newest: int, age: int, entries: int = 1) -> Point | None:
         """Counts an entry, or several in a row; returns the point to store if one was due before it."""
-        due = not self.offsets or (
+        point: Point | None = None
+        if not self.offsets or (
             base > self.offsets[-1]
             and (
                 self.size_bytes - self.sizes[-1] >= self.interval_bytes
                 or self.max_timestamp - self.timestamps[-1] >= TIME_STEP_MS
             )
-        )
-        if due:
-            self._add(Point(base, self.max_timestamp, self.size_bytes, self.entries, *self._open()))
+        ):
+            point = Point(base, self.max_timestamp, self.size_bytes, self.entries, *self._open())
+            self._add(point)
             self._since_step = 0
         elif self._since_step >= STEP_ENTRIES:
             self.steps.add(base, self.newest[-1])
             self._since_step = 0
         self._since_step += entries
-        self.newest[-1], self.ages[-1] = max(self.newest[-1], newest), max(self.ages[-1], age)
-        self.max_timestamp = max(self.max_timestamp, age)
+        if newest > self.newest[-1]:
+            self.newest[-1] = newest
+        if age > self.ages[-1]:
+            self.ages[-1] = age
+        if age > self.max_timestamp:
+            self.max_timestamp = age
         self.size_bytes += size_bytes
         self.entries += entries
-        return self.point(-1) if due else None
+        return point
 
     def _open(self) -> tuple[int, int]:
         """Totals of the last, open stretch."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
+
+import msgspec
 
 if TYPE_CHECKING:
     from headrace.store.partition.base import Partition
+    from headrace.store.partition.index import Index
+    from headrace.store.partition.producers import Producers
+    from headrace.store.topic_configs.policy import TopicPolicy
 
 
-class Ends(NamedTuple):
+class Ends(msgspec.Struct, frozen=True, gc=False):
     """Where readers stop, all of one moment."""
 
     high_watermark: int
@@ -17,11 +23,25 @@ class Ends(NamedTuple):
     readable_bytes: int
 
 
-class Readable:
+class Readable(ABC):
     """The part of a partition that consumers see the end of."""
+
+    log_start: int
+    end: int
+    index: Index
+    producers: Producers
 
     def __init__(self) -> None:
         self.watchers: set[Callable[[Partition], None]] = set()
+
+    @property
+    def _me(self) -> Partition:
+        return cast("Partition", self)
+
+    @property
+    @abstractmethod
+    def policy(self) -> TopicPolicy:
+        """The policy from the topic's current configs."""
 
     @property
     def high_watermark(self) -> int:
@@ -36,17 +56,16 @@ class Readable:
     @property
     def ends(self) -> Ends:
         """All of one look: every Fetch asks for them, of every partition."""
-        me = cast("Partition", self)
-        if me.policy.replicas:
-            return Ends(me.copies.high_watermark, me.copies.stable_end, me.copies.readable_bytes)
-        return Ends(me.end, self.ended_up_to, me.index.size_bytes)
+        if self.policy.replicas:
+            copies = self._me.copies
+            return Ends(copies.high_watermark, copies.stable_end, copies.readable_bytes)
+        return Ends(self.end, self.ended_up_to if self.producers.open else self.end, self.index.size_bytes)
 
     @property
     def ended_up_to(self) -> int:
         """Before it every transaction of the log has ended."""
-        me = cast("Partition", self)
-        first = me.producers.first_open()
-        return me.end if first is None else max(min(first, me.end), me.log_start)
+        first = self.producers.first_open()
+        return self.end if first is None else max(min(first, self.end), self.log_start)
 
     # -- long polls ---------------------------------------------------------------------------------------------
 
@@ -59,11 +78,12 @@ class Readable:
 
     def tell_watchers(self) -> None:
         """Told that the end moved: wakes the long polls once what is new may be read."""
-        me = cast("Partition", self)
-        if not me.policy.replicas or not me.copies.holds_back():
+        if self.policy.replicas and self._me.copies.holds_back():
+            return
+        if self.watchers:
             self.wake()
 
     def wake(self) -> None:
         """Wakes the long polls."""
         for watcher in list(self.watchers):
-            watcher(cast("Partition", self))
+            watcher(self._me)

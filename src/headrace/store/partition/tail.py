@@ -42,11 +42,12 @@ class Tail:
 
     def add(self, entry: Entry) -> None:
         """Takes the newest entry. A hole before it makes the older ones useless to readers."""
-        if len(self) and self._entries[-1].end != entry.base:
+        entries = self._entries
+        if len(entries) > self._first and entries[-1].end != entry.base:
             self.clear()
         self._bases.append(entry.base)
-        self._entries.append(entry)
-        self._cache.added(self, entry)
+        entries.append(entry)
+        self._cache.added(self, ENTRY_BYTES + len(entry.data))
 
     @property
     def first(self) -> Entry | None:
@@ -93,10 +94,10 @@ class TailCache:
         self.size_bytes = 0
         self._order: deque[Tail] = deque()
 
-    def added(self, tail: Tail, entry: Entry) -> None:
+    def added(self, tail: Tail, size_bytes: int) -> None:
         """Makes room by dropping what was added first, of whichever partition."""
         self._order.append(tail)
-        self.size_bytes += size_of(entry)
+        self.size_bytes += size_bytes
         while self.size_bytes > self.limit_bytes:
             self.size_bytes -= size_of(self._order.popleft().drop_first())
 

@@ -56,12 +56,8 @@ class RedisWire(asyncio.Protocol):
 
     def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.loop.create_future()
-        self._send(chunks, future, None)
+        self.send_then(chunks, None, future)
         return future
-
-    def send_then(self, chunks: list[Buffer], then: Then) -> None:
-        """Sends a command and calls `then` with its reply."""
-        self._send(chunks, None, then)
 
     def post(self, command: Buffer) -> None:
         """Sends a command of which nobody wants to know what became, in one write with what is sent next."""
@@ -73,15 +69,16 @@ class RedisWire(asyncio.Protocol):
         if self._posted and self.is_open:
             *others, last = self._posted
             self._posted = others
-            self._send([last], None, _ignore)
+            self.send_then([last], None)
 
-    def _send(self, chunks: list[Buffer], future: asyncio.Future[Any] | None, then: Then | None) -> None:
+    def send_then(self, chunks: list[Buffer], then: Then | None, future: asyncio.Future[Any] | None = None) -> None:
+        """Sends a command and calls `then` with its reply, or gives it to the future; nobody may want to know."""
         if self._transport is None or self._is_aborted or self.closed.done():
             raise StoreAway(self.why_closed)
         now = time.monotonic()
         if self._posted:
             posted, self._posted = self._posted, []
-            self._waiting.extend((None, _ignore, now) for _ in posted)
+            self._waiting.extend((None, None, now) for _ in posted)
             chunks = [*posted, *chunks]
         self._waiting.append((future, then, now))
         if len(chunks) == 1:
@@ -101,17 +98,19 @@ class RedisWire(asyncio.Protocol):
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not False:
-                if self._link.on_message is not None and not self._waiting:
+                if not self._waiting and self._link.on_message is not None:
                     self._pushed(reply)
                     continue
                 future, then, sent = self._waiting.popleft()
-                round_trips.observe(now - sent)
                 if isinstance(reply, hiredis.ReplyError):
                     self._refused(future, then, str(reply))
                 elif then is not None:
+                    round_trips.observe(now - sent)
                     _tell(then, reply, None)
-                elif future is not None and not future.done():
-                    future.set_result(reply)
+                elif future is not None:
+                    round_trips.observe(now - sent)
+                    if not future.done():
+                        future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.abort(f"not a Redis reply: {error}")
 
@@ -126,9 +125,7 @@ class RedisWire(asyncio.Protocol):
         error = RedisError(text)
         if then is not None:
             _tell(then, None, error)
-        elif future is None or future.done():
-            return
-        else:
+        elif future is not None and not future.done():
             future.set_exception(error)
         if error.kind in ("READONLY", "MASTERDOWN"):
             self.abort("the server became a replica")
@@ -180,7 +177,3 @@ def _tell(then: Then, reply: Any, error: Exception | None) -> None:
         then(reply, error)
     except Exception:
         log.exception("a reply of redis was not taken in")
-
-
-def _ignore(reply: Any, error: Exception | None) -> None:
-    """The reply to a command that was posted."""

@@ -123,6 +123,13 @@ class Nodes:
         """Whether this node leads a partition."""
         return self._leadership.leader(topic, partition).id == self.me.id
 
+    def leads_now(self, topic: Topic, partition: int) -> bool:
+        """Whether it leads a partition and has not overslept, in one question: every request asks it."""
+        if self._leadership.leader(topic, partition).id != self.me.id:
+            return False
+        now = self._now_s()
+        return now < self._valid_until or now - self._tried_at <= self._lease_s
+
     def replicas(self, topic: Topic, partition: int) -> list[Node]:
         """The leader and the live nodes that would lead a partition next, as many as the topic asks for."""
         return self._leadership.replicas(topic, partition)
