@@ -6,13 +6,14 @@ every error, is left to the road that may wait (`handlers/fetch.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from headrace.broker.fetching.isolation import aborted_among
 from headrace.broker.fetching.sessions import NO_SESSION, Session, Wanted, wanted_by
 from headrace.broker.topics.current_leaders import CurrentLeaders
-from headrace.security.acls import Operation, ResourceType
-from headrace.store.partition import origin
+from headrace.security.acls import Operation
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
 from headrace.store.partition.readable import Ends
@@ -28,6 +29,8 @@ from headrace.wire.messages.fetch import (
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
+    from headrace.store.cluster.catalogue import Topic
+    from headrace.store.confidence import Outlook, View
 
 IDS_SINCE = 13
 READ_COMMITTED = 1
@@ -35,7 +38,7 @@ NOTHING = Batches([], 0)
 UNKNOWN = Ends(-1, -1, 0)
 
 
-class FetchedPart(NamedTuple):
+class FetchedPart(msgspec.Struct, frozen=True):
     """What a pass found for one of the wanted: batches, or why there are none."""
 
     wanted: Wanted
@@ -73,41 +76,52 @@ class Fetch:
     # -- a pass in memory ---------------------------------------------------------------------------------------
 
     def pass_in_memory(self) -> list[FetchedPart] | None:
-        """What every partition has for the reader; None if for one of them the store has to be asked."""
+        """What every partition has for the reader; None if for one of them the store has to be asked.
+
+        All of it is of one moment. So what many partitions share is asked for once: the lease, the topic with the
+        right to it and its policy, the server.
+        """
+        call, nodes = self.call, self.call.broker.store.nodes
+        if not nodes.lease_is_valid:
+            return None
+        is_alone = nodes.is_alone
         found: list[FetchedPart] = []
         most = left = self.room_bytes
+        topic: Topic | None = None
+        named: tuple[str, bytes] | None = None
+        outlook: Outlook | None = None
+        view: View | None = None
         for place, wanted in enumerate(self.wanted):
-            partition = self._in_memory(place, wanted)
+            if topic is None or (wanted.topic, wanted.topic_id) != named:
+                named = wanted.topic, wanted.topic_id
+                topic = call.topic_in_memory(Operation.READ, wanted.topic, wanted.topic_id, by_id=self.by_id)
+                if topic is None:
+                    return None
+                policy = call.broker.store.policies.of(topic)
+            partition = self.partitions.get(place)
             if partition is None:
+                partition = call.led_in_memory(topic, wanted.partition)
+            elif partition.topic.id != topic.id or not (is_alone or nodes.leads(topic, wanted.partition)):
                 return None
-            ends = partition.ends
+            if partition is None or partition.is_gone:
+                return None
+            self.partitions[place] = partition
+            if partition.outlook is not outlook:
+                outlook = partition.outlook
+                view = outlook.view if partition.link.is_up else None
+            if view is None or partition.confidence.seen != view or not _is_within(partition, wanted):
+                return None
+            ends = partition.ends_under(policy)
+            if wanted.fetch_offset >= (ends.stable_end if self.committed else ends.high_watermark):
+                found.append(FetchedPart(wanted, partition, ends, NOTHING))
+                continue
             taken = self.read_cached(partition, ends, wanted, left, first=left == most)
             if taken is None:
                 return None
             left -= taken.size_bytes
             found.append(FetchedPart(wanted, partition, ends, taken))
-        self.call.broker.cache_hits += len(found)
+        call.broker.cache_hits += len(found)
         return found
-
-    def _in_memory(self, place: int, wanted: Wanted) -> Partition | None:
-        """A partition that this node leads and is sure of, and that has the offset."""
-        call = self.call
-        partition = self.partitions.get(place)
-        if partition is None:
-            topic = call.topic_in_memory(Operation.READ, wanted.topic, wanted.topic_id, by_id=self.by_id)
-            partition = call.led_in_memory(topic, wanted.partition) if topic is not None else None
-            if partition is None:
-                return None
-            self.partitions[place] = partition
-        elif (
-            partition.is_gone
-            or not origin.leads(partition)
-            or not call.may(Operation.READ, ResourceType.TOPIC, partition.topic.name)  # it may be less by now
-        ):
-            return None
-        offset, epoch = wanted.fetch_offset, wanted.leader_epoch
-        is_within = partition.log_start <= offset <= partition.end and (epoch < 0 or epoch == partition.leader_epoch)
-        return partition if is_within and partition.is_confirmed and not partition.is_cold(offset) else None
 
     def read_cached(
         self, partition: Partition, ends: Ends, wanted: Wanted, left: int, *, first: bool
@@ -130,7 +144,7 @@ class Fetch:
         return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
 
     def missing_bytes(self, found: list[FetchedPart]) -> int:
-        return self._min_bytes - sum(self._counted_bytes(one) for one in found)
+        return self._min_bytes - sum([self._counted_bytes(one) for one in found if one.taken.size_bytes])
 
     def _counted_bytes(self, one: FetchedPart) -> int:
         """A partition that has more than it may give counts as Kafka's, which fills its share with a part of a batch.
@@ -150,9 +164,9 @@ class Fetch:
         has_errors = False
         for one in found:
             wanted = one.wanted
-            data = self._data(one)
-            if data is None:
+            if self._is_known(one):
                 continue
+            data = self._data(one)
             if session is not None and one.taken.size_bytes:
                 session.served(wanted)
             key = (wanted.topic, wanted.topic_id)
@@ -176,23 +190,32 @@ class Fetch:
                 leaders.name_in_fetch(topic, data)
         response.node_endpoints = leaders.endpoints(NodeEndpoint)
 
-    def _data(self, one: FetchedPart) -> PartitionData | None:
-        """What is said of a partition; None if a session's client knows all of it."""
-        wanted, partition, ends, taken, error = one
+    def _is_known(self, one: FetchedPart) -> bool:
+        """Whether a session's client knows all that there is to say of a partition."""
+        wanted, partition = one.wanted, one.partition
+        return (
+            self._incremental
+            and partition is not None
+            and not one.taken.chunks
+            and wanted.told_high_watermark == one.ends.high_watermark
+            and wanted.told_log_start == partition.log_start
+        )
+
+    def _data(self, one: FetchedPart) -> PartitionData:
+        """What is said of a partition."""
+        wanted, partition, ends, taken = one.wanted, one.partition, one.ends, one.taken
         if partition is None:
             wanted.tell(-1, -1)
             return PartitionData(
                 partition_index=wanted.partition,
-                error_code=error,
+                error_code=one.error,
                 high_watermark=-1,
                 log_start_offset=-1,
                 records=b"",
                 aborted_transactions=None,
             )
         log_start = partition.log_start
-        is_news = wanted.tell(ends.high_watermark, log_start)
-        if self._incremental and not is_news and not taken.chunks:
-            return None
+        wanted.tell(ends.high_watermark, log_start)
         partition.bytes_out += taken.size_bytes
         # Of cold records too: where the lake has none left, hot ones follow.
         aborted = aborted_among(partition, wanted.fetch_offset, taken) if self.committed else None
@@ -204,3 +227,13 @@ class Fetch:
             aborted_transactions=aborted,
             records=taken.chunks,
         )
+
+
+def _is_within(partition: Partition, wanted: Wanted) -> bool:
+    """Whether the log has the offset, in the reader's leader epoch, and not only in the cold."""
+    offset, epoch = wanted.fetch_offset, wanted.leader_epoch
+    return (
+        partition.log_start <= offset <= partition.end
+        and (epoch < 0 or epoch == partition.epochs[-1].epoch)
+        and (offset >= partition.trimmed_to or not partition.is_cold(offset))
+    )

@@ -41,11 +41,9 @@ class Wanted(msgspec.Struct):
     told_high_watermark: int = -1
     told_log_start: int = -1
 
-    def tell(self, high_watermark: int, log_start: int) -> bool:
-        """Notes what the client is told, -1 with an error; whether it is news."""
-        is_news = high_watermark != self.told_high_watermark or log_start != self.told_log_start
+    def tell(self, high_watermark: int, log_start: int) -> None:
+        """Notes what the client is told, -1 with an error."""
         self.told_high_watermark, self.told_log_start = high_watermark, log_start
-        return is_news
 
 
 class Session:

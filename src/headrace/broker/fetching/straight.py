@@ -89,15 +89,16 @@ class _StraightFetch:
             work = self._dispatch.answer_with(call, partial(other_road.go_on, fetch), self._held_ns)
             call.connection.go_on_in_task(call.slot, work)
             return None
-        if fetch.is_enough(found) or fetch.deadline <= call.connection.now_s():
+        missing_bytes = fetch.missing_bytes(found)
+        if missing_bytes <= 0 or not found or fetch.deadline <= call.connection.now_s():
             return found
         seen = SeenEnds()
         for one in found:
             if one.partition is not None:
                 seen.note(one.partition, one.ends)
         call.slot.on_cancel = self._cancelled
-        self._poll = LongPoll(fetch, seen, fetch.missing_bytes(found), self._woken)
-        self._poll.begin(call.connection.loop)
+        self._poll = LongPoll(fetch, seen, missing_bytes, self._woken)
+        self._poll.begin(call.connection.loop, has_just_looked=True)
         return None
 
     def _woken(self) -> None:

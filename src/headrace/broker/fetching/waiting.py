@@ -56,12 +56,14 @@ class LongPoll:
         self._readings = readings
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self, loop: asyncio.AbstractEventLoop, *, has_just_looked: bool = False) -> None:
         self._timer = loop.call_at(self._fetch.deadline, self._time_is_over)
         for partition in self._seen.readable_bytes:
             partition.watch(self._look)
         for reading in self._readings:
             reading.watch(self._wake)
+        if has_just_looked:
+            return  # in this turn: nothing can have come
         # What came since the pass looked wakes nobody any more.
         for partition in [*self._seen.readable_bytes]:
             self._look(partition)

@@ -14,7 +14,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, cast
 
 from headrace.broker.network.flow import AnswerRoom
-from headrace.broker.network.frame_buffers import Frame
+from headrace.broker.network.frame_buffers import LEAST_BYTES, Frame
 from headrace.broker.network.requests import WAITING_APIS, Requests
 from headrace.broker.produce.refused_batches import RefusedBatches
 from headrace.wire.apis import FETCH
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 _FIRST_ALLOCATION_BYTES = 64 << 10
+_BEGINNING_BYTES = 4 << 10
 _TLS_HANDSHAKE = 0x16
 
 
@@ -49,6 +50,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self._head = b""
         self._frame: Frame | None = None
         self._frame_bytes = 0
+        self._was_large = False
+        """Whether the last frame had a buffer of its own."""
         self._filled = 0
         self._arrived_bytes = 0
         self._was_held_up = False
@@ -96,7 +99,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
             return memoryview(self._frame)[self._filled :]
         shared = self._server.receive_buffer
         if not self._head:
-            return shared
+            # Of one large frame after the other only the beginning is received here, and copied.
+            return shared[:_BEGINNING_BYTES] if self._was_large else shared
         shared[: len(self._head)] = self._head
         return shared[len(self._head) :]
 
@@ -149,6 +153,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
             if end - pos < size:
                 self._begin(size, data[pos:])
                 return
+            self._was_large = False
             self._server.budget.take_whole(size)
             self._whole(bytearray(data[pos : pos + size]))
             pos += size
@@ -165,6 +170,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def _begin(self, size: int, data: memoryview) -> None:
         self._frame_bytes = size
+        self._was_large = size >= LEAST_BYTES
         self._filled = len(data)
         self._frame = self._server.frame_buffers.take(size) or bytearray(
             min(size, max(_FIRST_ALLOCATION_BYTES, 2 * len(data)))

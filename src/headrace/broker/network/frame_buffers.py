@@ -11,7 +11,7 @@ from typing import cast
 
 SIZE_BYTES = (1 << 20) + (4 << 10)
 """A batch of the default max.message.bytes with what a request has around it; clients do not send more by default."""
-_LEAST_BYTES = 64 << 10
+LEAST_BYTES = 64 << 10
 _MOST = 16
 
 Frame = bytearray | memoryview
@@ -27,7 +27,7 @@ class FrameBuffers:
 
     def take(self, frame_bytes: int) -> memoryview | None:
         """Room for a frame; None if its size is not a usual one, or all buffers are in use."""
-        if not _LEAST_BYTES <= frame_bytes <= SIZE_BYTES:
+        if not LEAST_BYTES <= frame_bytes <= SIZE_BYTES:
             return None
         if self._free:
             return memoryview(self._free.pop())[:frame_bytes]

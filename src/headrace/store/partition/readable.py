@@ -55,8 +55,12 @@ class Readable(ABC):
 
     @property
     def ends(self) -> Ends:
-        """All of one look: every Fetch asks for them, of every partition."""
-        if self.policy.replicas:
+        """All of one look."""
+        return self.ends_under(self.policy)
+
+    def ends_under(self, policy: TopicPolicy) -> Ends:
+        """The same for who knows the topic's policy: every Fetch asks for them, of every partition."""
+        if policy.replicas:
             copies = self._me.copies
             return Ends(copies.high_watermark, copies.stable_end, copies.readable_bytes)
         return Ends(self.end, self.ended_up_to if self.producers.open else self.end, self.index.size_bytes)

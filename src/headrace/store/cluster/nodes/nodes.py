@@ -123,6 +123,11 @@ class Nodes:
         """Whether this node leads a partition."""
         return self._leadership.leader(topic, partition).id == self.me.id
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this is the only live node, which leads everything."""
+        return len(self.live) == 1 and self.live[0].id == self.me.id
+
     def leads_now(self, topic: Topic, partition: int) -> bool:
         """Whether it leads a partition and has not overslept, in one question: every request asks it."""
         if self._leadership.leader(topic, partition).id != self.me.id:
