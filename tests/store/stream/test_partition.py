@@ -27,6 +27,7 @@ from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
 STREAM = {"headrace.format": "stream"}
+_HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -252,10 +253,14 @@ async def test_newest_entries_that_redis_code_removes_do_not_move_the_end_back(
 async def test_a_consumer_right_behind_what_retention_removed_has_missed_nothing(
     valkey: Valkey, stream: StreamPartition
 ) -> None:
-    [read] = await produce_each(stream, 0, 1)
-    await until(lambda: stream.now_ms() > (read >> 10) + 50)
+    old_ms = stream.now_ms() - 2 * _HOUR_MS
+    valkey.ask("XADD", stream.keys.log, f"{old_ms}-0", "value", "read")
+    read = old_ms << 10
+    await stream.confirm()
     await produce(stream, b"unread")
-    await stream.enforce_retention(40, -1)
+    assert values(await read_from(stream, read)) == [b"read", b"unread"]
+    await stream.enforce_retention(_HOUR_MS, -1)
+    assert stream.log_start > read
     await stream.confirm()
     stream.check_offset(read + 1)
     assert values(await read_from(stream, read + 1)) == [b"unread"]
