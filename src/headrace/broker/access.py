@@ -85,7 +85,7 @@ class Access(Checks):
         return topic
 
     async def find_topic(self, ask: Ask, name: str, uuid: bytes = ZERO_UUID, *, by_id: bool = False) -> Topic | None:
-        """The same, None if there is none. By name the right is asked for first: it tells nobody what there is."""
+        """The same, or None. By name the right is checked first, so that existence is not revealed."""
         if not by_id:
             self.check(ask, ResourceType.TOPIC, name)
             return await self._organisation.catalogue.find(name)
@@ -143,7 +143,7 @@ class Access(Checks):
         return self._organisation.catalogue.by_name.keys()
 
     async def look_again(self) -> None:
-        """Learns what other nodes changed a moment ago; without the store, the copy of the catalogue answers."""
+        """Applies other nodes' latest changes; if the store is away, the cached catalogue answers."""
         with contextlib.suppress(StoreError):
             await self._organisation.catalogue.refresh()
 
@@ -243,7 +243,7 @@ class Access(Checks):
         return await self.broker.coordinator.find(self.caller.organisation, group_id)
 
     async def groups(self, operation: Operation) -> list[Group]:
-        """The groups of this node that the caller has this right to, those that were not touched yet included.
+        """This node's groups that the caller has this right to, including those not loaded yet.
 
         A right to the cluster counts for all of them.
         """
@@ -253,7 +253,7 @@ class Access(Checks):
         return [group for group in found if self.may(operation, ResourceType.GROUP, group.group_id)]
 
     def committed(self, operation: Operation, group: Thing[Group], place: TopicPartition) -> Committed | None:
-        """A committed offset of the topic as it is now, not of one that was deleted, or that the caller may not see."""
+        """A committed offset of the current topic, not of a deleted one or one hidden from the caller."""
         if not self.may(operation, ResourceType.TOPIC, place[0]):
             return None
         return self.broker.coordinator.valid_offset(group, place)
@@ -270,7 +270,7 @@ class Access(Checks):
         return await self.broker.transactions.init_producer(self.caller.organisation, name, timeout_ms, producer)
 
     async def end_transaction(self, name: str, producer: tuple[int, int], *, commit: bool, version: int) -> Answered:
-        """Commits or aborts what is open."""
+        """Commits or aborts the open transaction."""
         self.check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
         org = self.caller.organisation
         return await self.broker.transactions.end(org, name, producer, commit=commit, version=version)
@@ -303,7 +303,7 @@ class Access(Checks):
         return [one for one in found if self.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.known.id)]
 
     def topics_of(self, parts: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-        """Names of topics and numbers of partitions; of those that are still there, and that the caller may see."""
+        """Names and partitions of the existing topics that the caller may see."""
         found: dict[str, list[int]] = {}
         for topic_id, number in parts:
             topic = self._organisation.catalogue.by_uuid.get(from_kafka_uuid(topic_id))
@@ -314,7 +314,7 @@ class Access(Checks):
     # -- configs ------------------------------------------------------------------------------------------------
 
     async def look_at_configs(self) -> None:
-        """Learns what other nodes changed a moment ago, of topics and of whatever else has configs."""
+        """Applies other nodes' latest changes to topics and configs."""
         await self.look_again()
         with contextlib.suppress(StoreError):
             for configs in {self._organisation.configs, self.broker.store.default.configs}:
@@ -333,7 +333,7 @@ class Access(Checks):
     # -- rules --------------------------------------------------------------------------------------------------
 
     async def rules(self, operation: Operation) -> list[Acl]:
-        """The rules of the organisation, with what other nodes changed a moment ago."""
+        """The organisation's ACLs, with other nodes' latest changes."""
         self.check_cluster(operation)
         with contextlib.suppress(StoreError):
             await self.broker.store.acls.refresh()
@@ -355,7 +355,7 @@ class Access(Checks):
     # -- quotas -------------------------------------------------------------------------------------------------
 
     async def quotas(self, operation: Operation) -> QuotaTable:
-        """The quotas of the organisation, with what other nodes changed a moment ago."""
+        """The organisation's quotas, with other nodes' latest changes."""
         self.check_cluster(operation)
         with contextlib.suppress(StoreError):
             await self.broker.quotas.refresh()
@@ -364,7 +364,7 @@ class Access(Checks):
     async def change_quotas(
         self, entity: Entity, change: Callable[[Mapping[str, float]], dict[str, float]], *, validate_only: bool
     ) -> None:
-        """Replaces an entity's quotas by what `change` makes of them; those of addresses are everybody's."""
+        """Replaces an entity's quotas by the result of `change`; quotas of addresses belong to all organisations."""
         if entity[0][0] == IP:
             self.check_all_tenants(Operation.ALTER_CONFIGS)
         await self.quotas(Operation.ALTER_CONFIGS)

@@ -58,7 +58,7 @@ def unknown_topic(name: str) -> KafkaError:
 async def change_topic(
     access: Access, operation: Operation, name: str, change: Callable[[Topic], Awaitable[None]]
 ) -> None:
-    """Applies a change to the topic as it is now; again, if somebody else changed it at the same moment."""
+    """Applies a change to the current topic; retries if another change came in between."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + access.broker.options.store_wait_ms / 1000
     while True:

@@ -1,4 +1,4 @@
-"""`authorized operations`: what a caller may do, as requested in Metadata and the Describe calls (KIP-430)."""
+"""`authorized operations`: a caller's rights, as requested in Metadata and the Describe calls (KIP-430)."""
 
 from __future__ import annotations
 

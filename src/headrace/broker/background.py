@@ -31,7 +31,7 @@ _COUNT_EVERY_S = 2.0
 
 
 class Untouched:
-    """Partitions that nobody uses: they are not opened, and looked at once as long as no other node can write to them.
+    """Unused partitions: not opened, and checked only once while no other node can write to them.
 
     Redis code can write to those of the format `stream` at any time: how long they are is asked for each time.
     """
@@ -206,7 +206,7 @@ class Background:
             await partition.compact_if_due(policy.compaction, self._broker.options.store_wait_ms)
 
     async def _count_stored(self) -> None:
-        """Adds up what organisations have stored that have a limit for it."""
+        """Adds up the stored bytes of organisations that have a limit."""
         store = self._broker.store
         while True:
             await asyncio.sleep(_COUNT_EVERY_S)

@@ -1,4 +1,4 @@
-"""The broker: what the handlers share. It holds no data of its own; all of that is in the store."""
+"""The broker: the handlers' shared services. It holds no data of its own; all of that is in the store."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _straight(api_key: int) -> Begin | None:
 
 
 def supported_apis() -> list[ApiVersion]:
-    """What ApiVersions lists."""
+    """The APIs that ApiVersions lists."""
     spoken = [ApiVersion(api.key, OLDEST_ADVERTISED.get(api.key, api.oldest), api.newest) for api in APIS.values()]
     return spoken + LISTED_ONLY
 
@@ -111,7 +111,7 @@ def _unknown(header: RequestHeader) -> CloseConnection:
 
 
 async def _respond(call: Call, request: Payload, key: int) -> Payload | None:
-    """What needs a right to the whole cluster is asked for here; the rest when a handler reaches for it."""
+    """Rights to the whole cluster are checked here; all others when a handler accesses something."""
     try:
         if (operation := cluster_right(key, call.version)) is not None:
             call.check_cluster(operation)
@@ -128,7 +128,7 @@ class Dispatch:
         self._metrics = metrics
 
     def go_straight(self, slot: RequestSlot, connection: Connection) -> bool:
-        """Answers a request by what is in memory, now or as soon as the store replies or an append wakes it.
+        """Answers a request from memory, now or when the store's reply or an append wakes it.
 
         False if it may need more than that: then nothing was done but reading it.
         """

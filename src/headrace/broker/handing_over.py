@@ -26,7 +26,7 @@ _FAREWELL_S: Final = 0.25
 
 
 async def hand_over(broker: Broker, server: Server) -> None:
-    """Returns once other nodes have what was this one's, and clients had a moment to hear of it."""
+    """Returns once other nodes have taken over, and clients had a moment to notice."""
     store = broker.store
     if len(store.nodes.live) == 1:
         return

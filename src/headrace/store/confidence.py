@@ -61,7 +61,7 @@ class _Terms(Protocol):
 
 
 class Outlook:
-    """The current view: the same object while nothing changes, because every request asks for it."""
+    """The current view. It is the same object until something changes: every request reads it."""
 
     __slots__ = ("_link", "_nodes", "_view")
 

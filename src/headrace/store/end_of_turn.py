@@ -1,4 +1,4 @@
-"""What is due at the end of the event loop's turn, all of it by one wake-up.
+"""Callbacks for the end of the current event loop iteration, all run by one wake-up.
 
 Several batches for one partition arrive in one turn, and one turn brings the store's answers for several: what is sent
 at the end of the turn takes all of it along. One call for everybody who is due costs a fraction of one each.
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class EndOfTurn:
-    """Calls what was added, once, in the order in which it came."""
+    """Runs the callbacks added so far, once each, in order."""
 
     __slots__ = ("_due",)
 

@@ -57,13 +57,13 @@ class PartitionKeys(msgspec.Struct, frozen=True):
 
     @property
     def clean(self) -> CleanKeys:
-        """Where a compacted log of format `log` has what is left of its records."""
+        """The remaining records of a compacted log (format `log`)."""
         stem = self.log.removesuffix(":log")
         return CleanKeys(f"{stem}:clean", f"{stem}:clean:index", f"{stem}:clean:new", f"{stem}:clean:new:index")
 
 
 class ClusterKeys(msgspec.Struct, frozen=True):
-    """The keys of what all organisations share."""
+    """Keys shared by all organisations."""
 
     prefix: str = DEFAULT_PREFIX
 
@@ -109,7 +109,7 @@ class ClusterKeys(msgspec.Struct, frozen=True):
 
     @property
     def announcements(self) -> str:
-        """A channel, not a key. One for all: what is said there names topics by ids, which no two organisations share.
+        """A channel, not a key. One for all organisations: its messages name topics by id, and ids are unique.
 
         It has the name from when there was one organisation, so that nodes of two versions hear each other.
         """

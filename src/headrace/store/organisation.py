@@ -74,7 +74,7 @@ class Organisation:
         return self.catalogue.is_sure and self.configs.is_sure
 
     async def refresh(self) -> None:
-        """Takes in what other nodes changed."""
+        """Applies other nodes' changes."""
         await self.catalogue.refresh()
         await self.configs.refresh()
 
@@ -141,12 +141,12 @@ class Organisation:
         return await standing_of(self._store, self.keys, topic)
 
     def close(self) -> None:
-        """The organisation was deleted: nothing of it is served any more."""
+        """The organisation was deleted: stops serving it."""
         for topic in list(self.catalogue.by_name.values()):
             self.forget(topic)
 
     def forget(self, topic: Topic) -> None:
-        """Drops what is known of a deleted topic and lets its long polls go."""
+        """Drops the cached state of a deleted topic and ends its long polls."""
         self._store.policies.forget(topic)
         for number in range(topic.partitions):
             if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:

@@ -22,7 +22,7 @@ _PAUSE_S: Final = 0.05
 
 
 async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Does one step after the other; raises what stands in the way if it does not pass."""
+    """Runs the steps in order; raises the obstacle if it does not go away."""
     now_s = asyncio.get_running_loop().time
     for step in steps:
         deadline = now_s() + _PATIENCE_S

@@ -152,13 +152,13 @@ class Store:
         self.neighbours.follow()
 
     def _wake_moved(self) -> None:
-        """Long polls on partitions that another node leads now are over: it has what comes next."""
+        """Ends long polls on partitions that another node leads now."""
         for partition in self._partitions:
             if partition.watchers and not self._leads(partition):
                 partition.tell_watchers()
 
     def plug_in(self, cold: ColdLog) -> None:
-        """Takes a reader of the lake; whoever plugged it in closes it."""
+        """Sets the reader of the lake; the caller closes it."""
         self.cold = InTime(cold, self.options.cold_timeout_ms)
 
     def prepare_tiering(self) -> None:
@@ -179,7 +179,7 @@ class Store:
             await self.cold.check()
 
     async def close(self) -> None:
-        """Saves what makes the next start cheap, gives the lease back, disconnects."""
+        """Saves snapshots for a fast start, releases the lease, disconnects."""
         await self._end_tasks()
         await self.neighbours.close()
         await self.cold_reads.close()
@@ -257,7 +257,7 @@ class Store:
     # -- organisations ------------------------------------------------------------------------------------------
 
     async def add_organisation(self, name: str) -> Organisation:
-        """Reads an organisation, which is followed from now on."""
+        """Loads an organisation and follows its changes from now on."""
         organisation = Organisation(self, name)
         await organisation.load()
         self.organisations[name] = organisation
@@ -316,7 +316,7 @@ class Store:
         return True
 
     def outlook_of(self, slot: Slot) -> Outlook:
-        """The confidence in what was read from a slot, valid until its view changes."""
+        """The confidence in data read from a slot, valid until its view changes."""
         outlook = self._outlooks.get(slot)
         if outlook is None:
             outlook = self._outlooks[slot] = Outlook(slot.link, self.nodes)
@@ -367,14 +367,14 @@ class Store:
         await self.tenants.follow()
 
     async def load_login_secret(self) -> None:
-        """Makes the secret, or takes the one that is there. Only where somebody logs in."""
+        """Creates the secret, or loads the stored one. Only needed with logins."""
         key = self.keys.login_secret
         link = self.topology.slot_of(key).link
         await link.call("SET", key, secrets.token_hex(32), "NX")
         self.login_secret = await link.call("GET", key)
 
     async def _follow_security(self) -> None:
-        """Takes in what other nodes changed, well within a second."""
+        """Applies other nodes' changes, well within a second."""
         while True:
             await asyncio.sleep(_SECURITY_EVERY_S)
             try:
@@ -386,7 +386,7 @@ class Store:
                 log.exception("reading users and ACLs failed")
 
     async def _restore_led(self) -> None:
-        """Gives a store that went back in time what it lost, before anybody asks: the cache may be gone by then."""
+        """Restores a store that went back in time before any client asks: the cache may be gone by then."""
         look, self._is_restoring = self._restored.begin(self._timeline), True
         try:
             for partition in self._partitions:

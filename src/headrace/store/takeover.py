@@ -59,7 +59,7 @@ class Takeover:
         return self._server == self._store.topology.identity and not self._suspects
 
     async def go_on(self) -> None:
-        """Does what this node can do now; what other nodes raised is taken in, too."""
+        """Raises the epochs that this node can raise now, and applies those raised by others."""
         server = self._store.topology.identity
         if self._server != server:
             self._suspects = [] if await self._is_noted(server) else await self._search()
@@ -134,7 +134,7 @@ class Takeovers:
         await self._patiently(lambda: self._are_settled)
 
     async def settle(self) -> None:
-        """To be called before epochs are shown: if servers or nodes have just changed, waits for those that we lead.
+        """Call it before epochs are shown: after a change of servers or nodes it waits for our own partitions.
 
         A change costs one bounded wait, however long taking over goes on.
         """

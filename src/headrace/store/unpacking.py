@@ -37,7 +37,7 @@ _own_turn: ContextVar[asyncio.Lock | None] = ContextVar("own_turn", default=None
 
 
 def one_at_a_time() -> None:
-    """From now on the running task, and those that it starts, together wait for one batch at a time."""
+    """From now on the running task and its children unpack one batch at a time between them."""
     _own_turn.set(asyncio.Lock())
 
 
@@ -85,7 +85,7 @@ class Unpacking:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def go_over(self, steps: Steps[T], rest: Callable[[], Awaitable[None]] | None = None) -> T:
-        """The result of work in portions; work that nobody waits for rests after each."""
+        """The result of work done in portions, with a pause after each if its caller has gone."""
         while True:
             await self._share.wait()
             try:

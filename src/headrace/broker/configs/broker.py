@@ -35,7 +35,7 @@ class BrokerConfigs:
         self.apply()
 
     def apply(self) -> None:
-        """Takes in what was set."""
+        """Applies the stored configs."""
         own = Layer(ConfigSource.DYNAMIC_BROKER_CONFIG, _readable(self._stored.get(of_broker(str(self._node_id)))))
         self.layers = (own, self._of_all(), self._static)
         changed = {
@@ -52,7 +52,7 @@ class BrokerConfigs:
         return {name: value for layer in reversed(self.layers) for name, value in layer.values.items()}
 
     def describe(self, facts: Mapping[str, str]) -> list[DescribedConfig]:
-        """All configs of this broker in the order of their names; `facts` are those that are no options."""
+        """All configs of this broker by name; `facts` are those that are not options."""
         rows = [self._described(row) for row in BROKER_CONFIGS.values() if self._is_shown(row)]
         return sorted([*(_fact(name, value) for name, value in facts.items()), *rows])
 
@@ -96,7 +96,7 @@ def _readable(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_broker_changes(name: str, changes: Mapping[str, str | None], others: Mapping[str, str]) -> dict[str, str]:
-    """A broker's, or with the empty name all brokers', configs after a change; None takes one back to what it was."""
+    """The configs of a broker, or with the empty name of all brokers, after a change; None resets one."""
     fixed = [key for key, value in changes.items() if value is not None and not _is_dynamic(key)]
     if fixed:
         raise _refused(f"Cannot update these configs dynamically: [{', '.join(fixed)}]{_instead(fixed)}")

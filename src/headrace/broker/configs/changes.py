@@ -67,7 +67,7 @@ class Resource(Protocol):
 
 
 class Configured(ABC):
-    """The configs of a resource as they are, and what may become of them."""
+    """The configs of a resource, and checks of changes to them."""
 
     def __init__(self, present: Mapping[str, str]) -> None:
         self.present = present
@@ -76,7 +76,7 @@ class Configured(ABC):
 
     @abstractmethod
     def list_value(self, name: str, operation: str) -> str:
-        """The value in force of a list that is made longer or shorter; raises the error for what is no list."""
+        """The current value of a list config to append to or subtract from; an error for any other config."""
 
     @abstractmethod
     def check(self, changes: Mapping[str, str | None], others: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ _PARTITIONS_MAX = 100
 
 
 async def topic_facts(access: Access, topic: Topic, only: Collection[str] | None) -> list[tuple[str, str, str]]:
-    """Name, value and meaning of those that were asked for."""
+    """Name, value and documentation of the requested facts."""
     asked, policy = only or (), access.broker.policy(topic)
     found = []
     if TIERING in asked and policy.is_tiered:

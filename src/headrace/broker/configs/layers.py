@@ -14,7 +14,7 @@ from headrace.store.topic_configs.keys import ConfigType
 
 
 class ConfigSource(IntEnum):
-    """Where the value in force comes from; the numbers are those that DescribeConfigs sends."""
+    """The source of the current value, numbered as in DescribeConfigs."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2

@@ -50,7 +50,7 @@ def check_together(configs: Mapping[str, str]) -> None:
 
 
 def check_changed_configs(topic: Topic, changes: Mapping[str, str | None], others: Mapping[str, str]) -> dict[str, str]:
-    """A topic's configs after a change; None takes one back to its default, `others` are those that stay."""
+    """A topic's configs after a change; None resets one to its default, `others` stay as they are."""
     result = dict(others)
     for name, value in changes.items():
         if value is None:
@@ -75,7 +75,7 @@ def is_list(name: str) -> bool:
 def describe_configs(
     configs: Mapping[str, str], layers: Sequence[Layer], topic_id: str = "", only: Iterable[str] | None = None
 ) -> list[DescribedConfig]:
-    """All configs of a topic, or those that were asked for, in the order of their names."""
+    """All or the requested configs of a topic, by name."""
     names = sorted(TOPIC_CONFIGS.keys() if only is None else TOPIC_CONFIGS.keys() & set(only))
     return [_describe(TOPIC_CONFIGS[name], configs, layers, topic_id) for name in names]
 

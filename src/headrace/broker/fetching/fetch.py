@@ -1,4 +1,4 @@
-"""A Fetch on its way: what it wants, what memory has of it, and whether that is enough.
+"""A Fetch in progress: the partitions it wants, their cached records, and whether those are enough.
 
 Both roads make their passes with this. One in memory answers completely or not at all: whatever needs the store, and
 every error, is left to the road that may wait (`handlers/fetch.py`).
@@ -39,7 +39,7 @@ UNKNOWN = Ends(-1, -1, 0)
 
 
 class FetchedPart(msgspec.Struct, frozen=True):
-    """What a pass found for one of the wanted: batches, or why there are none."""
+    """The result of a pass for one partition: batches, or the error."""
 
     wanted: Wanted
     partition: Partition | None
@@ -76,7 +76,7 @@ class Fetch:
     # -- a pass in memory ---------------------------------------------------------------------------------------
 
     def pass_in_memory(self) -> list[FetchedPart] | None:
-        """What every partition has for the reader; None if for one of them the store has to be asked.
+        """The cached records of every partition; None if one of them needs the store.
 
         All of it is of one moment. So what many partitions share is asked for once: the lease, the topic with the
         right to it and its policy, the server.
@@ -126,7 +126,7 @@ class Fetch:
     def read_cached(
         self, partition: Partition, ends: Ends, wanted: Wanted, left: int, *, first: bool
     ) -> Batches | None:
-        """What a reader may have of what is in memory; None if Redis has to be read."""
+        """The readable part of the cached records; None if Redis has to be read."""
         offset, stop = wanted.fetch_offset, self.stop(ends)
         if offset >= stop:
             return NOTHING
@@ -134,7 +134,7 @@ class Fetch:
         return before(taken, stop) if taken is not None and stop < partition.end else taken
 
     def stop(self, ends: Ends) -> int:
-        """Where a reader stops: at the high watermark, one of what is committed at the last stable offset."""
+        """The end for a reader: the high watermark, or with read_committed the last stable offset."""
         return ends.stable_end if self.committed else ends.high_watermark
 
     # -- the answer ---------------------------------------------------------------------------------------------

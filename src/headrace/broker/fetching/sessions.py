@@ -30,7 +30,7 @@ Owner = tuple[str, Principal]
 
 
 class Wanted(msgspec.Struct):
-    """What a client wants of one partition, and what it was told of it last."""
+    """A session's wanted position in one partition, and the state last sent."""
 
     topic: str
     topic_id: bytes
@@ -56,7 +56,7 @@ class Session:
         self.wanted: OrderedDict[Key, Wanted] = OrderedDict()
 
     def update(self, request: FetchRequest) -> None:
-        """Takes in what a request adds, changes and forgets."""
+        """Applies a request's added, changed and forgotten partitions."""
         for wanted in wanted_by(request):
             key = (wanted.topic, wanted.topic_id, wanted.partition)
             known = self.wanted.get(key)

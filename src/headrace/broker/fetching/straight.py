@@ -1,4 +1,4 @@
-"""The straight road of a Fetch: passes over what is in memory, and waiting in between, without a task.
+"""The straight road of a Fetch: passes over memory with waits in between, without a task.
 
 A consumer at the tail is served like this all the time. As soon as a pass needs the store, or finds something to
 complain of, the request goes on in a task, where it is (`handlers/fetch.py`).
@@ -30,7 +30,7 @@ _PARTS_MAX = 200
 
 
 def begin(call: Call, request: FetchRequest, dispatch: Dispatch) -> bool:
-    """Answers, or waits for records; False, and nothing was done, if the request has to be refused."""
+    """Answers, or waits for records; False, without effect, if the request has to be refused."""
     if call.connection.is_closing or call.must_pause(CONSUMER):
         return False
     try:
@@ -81,7 +81,7 @@ class _StraightFetch:
         answer(self._call.slot, pieces)
 
     def _pass(self) -> list[FetchedPart] | None:
-        """What is to be answered; None if it waits now, or goes on in a task."""
+        """The answer; None if the request waits or continues in a task."""
         fetch, call = self._fetch, self._call
         found = fetch.pass_in_memory() if len(fetch.wanted) <= _PARTS_MAX else None
         if found is None:
@@ -105,13 +105,13 @@ class _StraightFetch:
         self._call.connection.end_of_turn.add(self._go_on)
 
     def _cancelled(self) -> None:
-        """Nobody is there any more to get records."""
+        """The client has gone."""
         if not self._is_over:
             self._is_over_now()
             self._call.connection.answered(self._call.slot, None)
 
     def _is_over_now(self) -> None:
-        """From here on nothing wakes or cancels it, and nothing of it waits for the garbage collector."""
+        """Detaches it from everything that could wake or cancel it, and breaks reference cycles."""
         self._is_over = True
         self._call.slot.on_cancel = None
         if self._poll is not None:

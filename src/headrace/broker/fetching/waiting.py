@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SeenEnds:
-    """What the partitions had when a pass looked at them."""
+    """The ends of the partitions at the time of a pass."""
 
     __slots__ = ("are_held_back", "readable_bytes", "stable_ends")
 

@@ -1,1 +1,1 @@
-"""Consumer groups on the runtime for owned state: what is specific to storing and querying them."""
+"""Consumer groups on the runtime for owned state: storing and querying them."""

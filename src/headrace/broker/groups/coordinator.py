@@ -55,11 +55,11 @@ class Coordinator:
         self._store.spawn(self._offsets_topic.run())
 
     def stop(self) -> None:
-        """Decides nothing any more: what is stored is what the next coordinator starts from."""
+        """Stops deciding: the next coordinator starts from the stored state."""
         self._groups.close()
 
     def let_go(self) -> None:
-        """Gives up what other nodes own by now; those who are parked look for the new owner."""
+        """Gives up groups that other nodes own by now; parked requests are sent to the new owner."""
         self._upkeep.let_go_what_moved()
 
     def ask(self, org: str, request: Request, kind: type[Answer]) -> Awaitable[Answer]:
@@ -72,7 +72,7 @@ class Coordinator:
         return answer
 
     async def _ask_behind_pending(self, name: Name, request: Request, answer: asyncio.Future[Answer]) -> Answer:
-        """The same once what was committed before is settled."""
+        """The same, after earlier commits are settled."""
         await self.pending.settle_quietly(name)
         self._groups.ask(name, request, answer)
         return await answer
@@ -87,7 +87,7 @@ class Coordinator:
             raise _as_coordinator_error(error) from None
 
     async def all(self, org: str) -> list[Group]:
-        """An organisation's groups at this node, those that were not touched yet included."""
+        """An organisation's groups at this node, including those not loaded yet."""
         try:
             found = await self._groups.look_at_all(org)
         except KafkaError as error:
@@ -97,7 +97,7 @@ class Coordinator:
         ]
 
     def valid_offset(self, group: Thing[Group], place: TopicPartition) -> Committed | None:
-        """A committed offset of the topic as it is now, not of one that was deleted."""
+        """A committed offset of the current topic, not of a deleted one."""
         committed: Committed | None = group.rows.get(place)
         topic = self._store.organisations[group.name.org].catalogue.by_name.get(place[0])
         return committed if committed is not None and topic is not None and topic.id == committed.topic_id else None

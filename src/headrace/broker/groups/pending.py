@@ -53,7 +53,7 @@ class PendingOffsets:
         return name in self._known
 
     async def settle_quietly(self, name: Name) -> None:
-        """The same as `settle`; whoever asks next is told of the trouble."""
+        """The same as `settle`; errors go to the next caller."""
         with contextlib.suppress(KafkaError):
             await self.settle(name)
 

@@ -1,4 +1,4 @@
-"""The straight road of what members of a group ask for: the answer is packed where the group gives it, without a task.
+"""The straight road of group requests: the answer is packed where the group decides it, without a task.
 
 When a rebalance completes, all members are answered at once: a group of 200 has 200 answers in one turn.
 """
@@ -28,7 +28,7 @@ _HANDLERS: dict[type[MemberRequest], Any] = {
 
 
 def begin(call: Call, request: MemberRequest, dispatch: Dispatch) -> bool:
-    """Asks the group; False, and nothing was done, if the request has to be refused or its time is counted."""
+    """Asks the group; False, without effect, if the request has to be refused or its time is metered."""
     group_id = request.group_id
     if not group_id or call.broker.quotas.is_any or not call.may(Operation.READ, ResourceType.GROUP, group_id):
         return False
@@ -67,7 +67,7 @@ class _OwedAnswer:
         self._end(None)
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """The client has gone."""
         if not self._is_done:
             self._end(None)
 

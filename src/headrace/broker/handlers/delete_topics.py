@@ -48,7 +48,7 @@ def _identity(state: DeleteTopicState) -> tuple[str | None, bytes]:
 
 
 async def _find(call: Call, state: DeleteTopicState, is_repeated: bool) -> Topic:
-    """The topic to delete; the error that Kafka gives for one that cannot be."""
+    """The topic to delete, or Kafka's error."""
     by_id = state.topic_id != ZERO_UUID
     if not call.broker.options.delete_topics_enabled:
         if call.version < _DISABLED_SINCE:

@@ -151,7 +151,7 @@ def _shown(config: DescribedConfig) -> DescribeConfigsResourceResult:
 
 
 def _describe_broker(broker: Broker, name: str) -> list[DescribeConfigsResourceResult]:
-    """This broker's configs; of the empty name what was set for all brokers while they run."""
+    """This broker's configs; with the empty name, the dynamic configs of all brokers."""
     if name == FOR_ALL:
         return [_shown(config) for config in broker.configs.describe_all()]
     _check_me(broker, name, " or empty string")

@@ -46,7 +46,7 @@ async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirs
 
 
 def _asked(call: Call, request: DescribeLogDirsRequest) -> list[tuple[Topic, list[int]]]:
-    """The topics with the partitions that this broker leads; what does not exist is left out, as Kafka does it."""
+    """The topics and partitions that this broker leads; unknown ones are left out, as in Kafka."""
     if request.topics is None:
         asked = {topic.name: set(range(topic.partitions)) for topic in call.topics(_DESCRIBE)}
     else:

@@ -18,7 +18,7 @@ _NOTHING_OPEN = -1
 
 
 async def handle(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Each partition once, however often it is named: the answer must not be larger than what there is to tell."""
+    """Each partition once, however often it is named, which bounds the answer."""
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -120,7 +120,7 @@ class _Passes:
         return [result for result in results if result is not None]
 
     def _take_cold(self, partition: Partition, wanted: Wanted, limit: int, first: bool) -> Batches:
-        """What is there of cold records; what is not is under way after this."""
+        """The cold records that have arrived; the rest is requested."""
         cold_reads = self._broker.store.cold_reads
         reading = cold_reads.find(partition, wanted.fetch_offset)
         if reading is None and len(self._readings) < _COLD_AT_ONCE:

@@ -79,7 +79,7 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed:
 
 
 def _before(bound: int, asked: int, offset: int, timestamp: int) -> tuple[int, int]:
-    """The result, if it is readable: nothing beyond the high watermark, or the last stable offset."""
+    """The result, if it lies below the high watermark or the last stable offset."""
     if asked == LATEST:
         return min(offset, bound), timestamp
     is_record = asked >= 0 or asked == MAX_TIMESTAMP

@@ -79,7 +79,7 @@ def _not_asked(name: str) -> int:
 async def _each_asked(
     call: Call, asked: list[MetadataRequestTopic], may_create: bool, operations: Operations
 ) -> list[MetadataResponseTopic]:
-    """Each topic once, however often it is named: the answer must not be larger than what there is to tell."""
+    """Each topic once, however often it is named, which bounds the answer."""
     turns = Turns()
     answers = []
     for topic in {(topic.name, topic.topic_id): topic for topic in asked}.values():

@@ -40,7 +40,7 @@ _NONE = Committed(-1, -1, "", 0, "")
 
 
 class _Found(NamedTuple):
-    """A topic's partitions as they were asked for, with what is committed."""
+    """The requested partitions of a topic with their committed offsets."""
 
     name: str
     topic_id: bytes

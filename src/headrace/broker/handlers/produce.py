@@ -82,7 +82,7 @@ def verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
 
 
 async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse) -> list[Waiting]:
-    """Hands each batch to its partition, or refuses it; the batches whose outcome is to come."""
+    """Queues each batch at its partition, or refuses it; returns the batches in flight."""
     waiting: list[Waiting] = []
     transaction = await begin(call, request)
     turns = Turns()
@@ -118,7 +118,7 @@ async def _submit(call: Call, request: ProduceRequest, response: ProduceResponse
 
 
 async def _topic(call: Call, request: ProduceRequest, name: str, uuid: bytes) -> tuple[Topic | None, KafkaError]:
-    """The topic, or why nothing of it can be produced."""
+    """The topic, or the error for all of its batches."""
     try:
         if request.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be -1, 0 or 1.")

@@ -60,4 +60,4 @@ async def _write(call: Call, asked: WritableTxnMarker, name: str, number: int) -
 
 
 async def _wanted() -> None:
-    """Nobody else is asked."""
+    """Only this node is asked."""

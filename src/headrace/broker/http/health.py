@@ -20,7 +20,7 @@ _STORE_PATIENCE_S: Final = 1.0
 
 
 class Health:
-    """The health of one node. It exists before the store; what starts later is filled in."""
+    """The health of one node. It exists before the store; the other parts are set as they start."""
 
     def __init__(self) -> None:
         self.store: Store | None = None
@@ -41,7 +41,7 @@ class Health:
         return answer_json(HTTPStatus.OK, {"ready": True})
 
     async def missing(self) -> dict[str, str]:
-        """What is missing to serve requests, and why; empty if nothing is."""
+        """The reasons why requests cannot be served; empty if they can."""
         answers = await self._store_answers()
         store, server = self.store, self.server
         missing = {}

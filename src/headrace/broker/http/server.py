@@ -77,7 +77,7 @@ class HttpServer:
         self._listener = await serve(self._connected, sock=listener, limit=REQUEST_MAX_BYTES)
 
     def stop(self) -> None:
-        """Cuts everything: nobody waits for an answer that matters."""
+        """Closes all connections at once."""
         if self._listener is not None:
             self._listener.close()
         for writer in self._open:

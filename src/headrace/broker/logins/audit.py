@@ -30,7 +30,7 @@ class LoginAudit:
         """A name or an address -> start of its minute, and the number of refusals in it."""
 
     def let_in(self, what: str, caller: Caller, mechanism: str) -> None:
-        """Somebody proved who it is."""
+        """A successful login."""
         log.info(
             what,
             extra={
@@ -43,7 +43,7 @@ class LoginAudit:
         )
 
     def refused(self, claimed: str, listener: str, host: str, mechanism: str, why: str) -> None:
-        """Somebody did not. The name is what the client sent: it may be long, or a mistake."""
+        """A failed login. The name is the client's: it may be long, or a mistyped password."""
         who = claimed[:_LONGEST_NAME]
         if all(self._has_room(kind, value) for kind, value in (("claimed", who), ("host", host), ("node", ""))):
             fields = {"claimed": who, "listener": listener, "host": host, "mechanism": mechanism, "why": why}

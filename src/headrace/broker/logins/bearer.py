@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BearerExchange:
-    """A token. What is wrong with a bad one goes to the audit; the client learns that it is bad."""
+    """A token. The audit log gets the reason for a refusal; the client only learns of the refusal."""
 
     def __init__(self, logins: Logins) -> None:
         self._logins = logins

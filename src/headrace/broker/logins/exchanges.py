@@ -55,7 +55,7 @@ class PlainExchange:
         return SaslStep(user=name)
 
     def _mechanism(self, name: LoginName | None) -> str:
-        """The cheaper of those that the user has."""
+        """The user's cheapest credential."""
         user = self._logins.user(name)
         only_long = user is not None and SCRAM_SHA_256 not in user.verifiers and SCRAM_SHA_512 in user.verifiers
         return SCRAM_SHA_512 if only_long else SCRAM_SHA_256

@@ -1,4 +1,4 @@
-"""Errors of tokens and their keys. Separate from `tokens`, so that nobody else loads its libraries."""
+"""Errors of tokens and their keys. Separate from `tokens`, so that importing them loads no libraries."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class NoKeys(Exception):
 
 
 class BadToken(Exception):
-    """Why a token is no good. For the audit: nothing of the token is in it."""
+    """Why a token was refused, for the audit log. Contains no part of the token."""

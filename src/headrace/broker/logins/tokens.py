@@ -167,7 +167,7 @@ def _bounded(content: bytes) -> bytes:
 
 
 def key_id_of(token: str) -> str | None:
-    """Which key the token says that it was signed with. Nothing else of its header is used."""
+    """The token's key id. Nothing else of its header is used."""
     try:
         found = jwt.get_unverified_header(token).get("kid")
     except jwt.PyJWTError:

@@ -39,7 +39,7 @@ class RequestMetrics:
         self._errors: Errors = Counter()
 
     def took(self, api_key: int, seconds: float) -> None:
-        """A request was answered. Every one comes here: what `observe` does, without a call."""
+        """Counts an answered request. On the hot path: `observe` without a call."""
         try:
             found = self._seconds[api_key]
         except KeyError:
@@ -75,7 +75,7 @@ def error_names(api_key: int, response: Any) -> list[str]:
 
 
 def _walk_of(kind: type) -> Walk:
-    """What visits the error codes of an answer. Of a Metadata only its topics' are: it may have 100,000 partitions."""
+    """Visits the error codes of an answer. In Metadata only those of topics: it may have 100,000 partitions."""
     walks = [_walk(path) for path in _paths_into(kind, 1 if kind is MetadataResponse else 9)]
     if len(walks) == 1:
         return walks[0]

@@ -25,7 +25,7 @@ Look = Callable[[], Awaitable[list[Sample]]]
 
 
 class Rounds:
-    """The last round over what this node coordinates and leads."""
+    """The last round over this node's groups and partitions."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

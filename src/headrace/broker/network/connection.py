@@ -1,4 +1,4 @@
-"""One client connection: bytes in, and frames out of them; `requests.py` has what becomes of those.
+"""One client connection: splits its bytes into frames, which `requests.py` handles.
 
 Small frames are copied out of one buffer that all connections share; a larger frame is received straight into its own
 buffer, a pooled one (`frame_buffers`) or one that grows with the bytes received, so a length alone costs no memory.
@@ -141,7 +141,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
     # -- frames -------------------------------------------------------------------------------------------------
 
     def _split(self, data: memoryview) -> None:
-        """Takes whole frames off the shared buffer; what is left begins the next one."""
+        """Takes whole frames off the shared buffer; the remainder begins the next one."""
         pos, end = 0, len(data)
         limit = self._server.broker.options.frame_limit_bytes
         while not self._closing and end - pos >= 4:
@@ -235,18 +235,18 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     @property
     def _needs_room(self) -> bool:
-        """Whether a frame is arriving whose buffer is full."""
+        """Whether an arriving frame has filled its buffer."""
         return self._frame is not None and self._filled == len(self._frame)
 
     def is_slow(self, least_bytes: int) -> bool:
-        """Whether a frame is arriving and, although nothing held it up, less came than that since the last call."""
+        """Whether an arriving frame got less than that since the last call, without being held up by us."""
         arrived, self._arrived_bytes = self._arrived_bytes, 0
         was_held_up, self._was_held_up = self._was_held_up, bool(self._pauses)
         return self._frame is not None and not was_held_up and arrived < least_bytes
 
     @property
     def is_closing(self) -> bool:
-        """Whether nobody gets another answer."""
+        """Whether it is closing: no more answers are sent."""
         return self._closing
 
     # -- pausing and closing ------------------------------------------------------------------------------------
@@ -278,11 +278,11 @@ class Connection(Requests, asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def end_after_answer(self) -> None:
-        """Closes when what is being answered has left."""
+        """Closes after the current answer."""
         raise NotImplementedError  # where nobody logs in there is no reason to
 
     def finish(self) -> None:
-        """Takes no more requests and closes once all are answered; those that only wait for others are dropped."""
+        """Takes no more requests and closes once all are answered; long polls are dropped."""
         self.pause("stopping")
         for slot in self._slots:
             if slot.header.api_key in WAITING_APIS:
@@ -292,7 +292,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self.close("")
 
     def close(self, reason: str) -> None:
-        """Closes after what was written has left; the reason goes to the log."""
+        """Closes after flushing; the reason goes to the log."""
         if self._closing:
             return
         self._closing = True
@@ -314,14 +314,14 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._server.frame_buffers.give(frame)
 
     def close_idle(self) -> None:
-        """Closes a connection that was silent for long; what its client does not read is dropped."""
+        """Closes an idle connection; unread answers are dropped."""
         if self._unsent_bytes or self._backlog or self._closing:
             self.abort()
         else:
             self.close("")
 
     def abort(self) -> None:
-        """Closes at once and drops what is under way."""
+        """Closes at once and drops everything in flight."""
         self._closing = True
         self._drop_backlog()
         for slot in self._slots:

@@ -116,11 +116,11 @@ class Entrance:
         return EnteringConnection(self, newcomer)
 
     def access(self, host: str) -> Access:
-        """What a client reaches here that did not say who it is."""
+        """The access of an anonymous client."""
         return self._anonymous.from_host(host)
 
     def access_by_certificate(self, transport: asyncio.BaseTransport, host: str) -> Access | None:
-        """What the owner of a client certificate reaches, None if no rule names it; without one, it is anonymous."""
+        """The access of a client certificate's owner, None if no rule matches; anonymous without a certificate."""
         found = transport.get_extra_info("ssl_object") if self.listener.asks_for_certificates else None
         content = None if found is None else found.getpeercert(binary_form=True)
         if content is None:
@@ -138,7 +138,7 @@ class Entrance:
         return Access(self.server.broker, caller)
 
     async def _read_proxy_header(self, newcomer: Newcomer, line: socket.socket) -> None:
-        """Exactly the header and no byte of what follows it, which is TLS's or the client's."""
+        """Exactly the header: the following bytes belong to TLS or the client."""
         if not any(ipaddress.ip_address(newcomer.host) in network for network in self._networks):
             raise ProxyError(f"{newcomer.host} is not a trusted proxy of this listener")
         head = await self._exactly(line, HEAD_BYTES)

@@ -44,7 +44,7 @@ class ByteBudget:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for a part."""
+        """Whether there are waiters."""
         return bool(self._waiters)
 
     def may_grow(self, who: Waiter) -> bool:

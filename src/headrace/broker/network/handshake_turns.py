@@ -59,7 +59,7 @@ class HandshakeTurns:
         self._call_later()
 
     def _first(self) -> asyncio.Future[None] | None:
-        """Who is next; whoever has gone is forgotten."""
+        """The next one still connected."""
         while self._queues:
             host, queue = next(iter(self._queues.items()))
             while queue:

@@ -23,7 +23,7 @@ Begin = Callable[[ssl.SSLContext], Any]
 
 
 class _Telling(ssl.SSLObject):
-    """Keeps what is to be sent when a handshake fails, before the event loop takes it and drops it."""
+    """Keeps the alert of a failed handshake, which the event loop would drop."""
 
     outgoing: ssl.MemoryBIO
     alert = b""
@@ -39,7 +39,7 @@ class _Telling(ssl.SSLObject):
 
 
 class _StandIn(ssl.SSLContext):
-    """Passes for the context of one handshake at a time, to know what was made for it."""
+    """Stands in for the context of one handshake at a time, to get hold of its SSL object."""
 
     real: ssl.SSLContext
     made: _Telling | None
@@ -60,7 +60,7 @@ class Handshakes:
         """One costs a fifth of a millisecond, so they are used again."""
 
     async def make(self, line: socket.socket, context: ssl.SSLContext, begin: Begin) -> None:
-        """Makes one; whoever fails is told why."""
+        """Performs a handshake; the client is told why if it fails."""
         stand_in = self._free.pop() if self._free else _StandIn(ssl.PROTOCOL_TLS_SERVER)
         stand_in.real, stand_in.made = context, None
         with line.dup() as second:

@@ -75,7 +75,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             self._task.cancel()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for exactly what is missing."""
+        """A buffer for exactly the missing bytes."""
         if self._is_over:
             return memoryview(bytearray(_FIRST_ALLOCATION_BYTES))
         return memoryview(self._head if self._frame is None else self._frame)[self._filled :]
@@ -227,7 +227,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             self._transport.writelines(pieces)
 
     def _linger(self) -> None:
-        """Closes when the client had time to read why, or has gone; nothing that it sends is looked at."""
+        """Closes after the client had time to read the reason, or has gone; its input is ignored."""
         self._is_over = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

@@ -14,7 +14,7 @@ PATIENCE_S = 1.0
 
 
 class Waiting(Protocol):
-    """Somebody on the way in."""
+    """A connection before its login."""
 
     host: str
     since_s: float
@@ -42,7 +42,7 @@ class Places:
         return [one for crowd in self._by_host.values() for one in crowd]
 
     def take(self, newcomer: Waiting) -> bool:
-        """Whether there is a place for somebody who came; then it has one."""
+        """Takes a place for a new connection, if there is one."""
         crowd = self._by_host.get(newcomer.host, {})
         if len(crowd) >= self._most_per_address:
             if not self._make_room(crowd):
@@ -56,7 +56,7 @@ class Places:
         return True
 
     def leave(self, newcomer: Waiting) -> None:
-        """Somebody got in, or went."""
+        """A connection logged in, or left."""
         crowd = self._by_host.get(newcomer.host)
         if crowd is None or newcomer not in crowd:
             return

@@ -63,7 +63,7 @@ class Requests:
         self._unsent_bytes = 0
 
     def _advance(self) -> None:
-        """Starts what may start: a Produce beside other Produces, anything else when nothing is under way."""
+        """Starts the next requests: a Produce beside other Produces, anything else alone."""
         limit = self._server.broker.options.pipeline_max
         backlog, slots = self._backlog, self._slots
         while backlog and (not self._pauses or self._pauses.isdisjoint(_HOLD_REQUESTS)):
@@ -127,7 +127,7 @@ class Requests:
             self._advance()
 
     def _is_in_vain(self, api_key: int) -> bool:
-        """Nobody is there to get the records, or the broker will not wait for them."""
+        """Whether the client has gone, or the broker is stopping and will not wait."""
         if self._server.is_stopping:
             return api_key in WAITING_APIS
         return api_key == FETCH and cast("Connection", self).is_closing
@@ -144,7 +144,7 @@ class Requests:
 
     @property
     def end_of_turn(self) -> EndOfTurn:
-        """What is due when this turn of the event loop is over."""
+        """Callbacks for the end of the current event loop iteration."""
         return self._server.end_of_turn
 
     def answered(self, slot: RequestSlot, pieces: Pieces | None) -> None:
@@ -163,7 +163,7 @@ class Requests:
         self._answered.append(slot)
 
     def answer_now(self, slot: RequestSlot, pieces: Pieces | None) -> None:
-        """The same for what is answered at the end of a turn."""
+        """The same at the end of a turn."""
         slot.pieces = pieces
         self._end(slot)
         self._flush()
@@ -181,7 +181,7 @@ class Requests:
     # -- both ---------------------------------------------------------------------------------------------------
 
     def failed(self, slot: RequestSlot, error: BaseException | None = None) -> None:
-        """A fault of ours: the one that is being handled, if it is not named."""
+        """An internal error, by default the exception being handled."""
         self._server.count_failure()
         log.error(
             "a request failed; its connection is closed",
@@ -227,12 +227,12 @@ class Requests:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing asked that is not answered."""
+        """Whether all requests are answered."""
         return not self._slots and not self._backlog
 
     @property
     def is_waited_for(self) -> bool:
-        """Nothing is being worked on: it is the client's turn to ask, to send the rest, or to read."""
+        """Whether no request is in progress: it is the client's turn to send or to read."""
         return not self._slots
 
     # -- what a connection does ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class SaslConnection(Connection):
         self._ends_with_answers = False
 
     def end_after_answer(self) -> None:
-        """Closes when the client had time to read what is being answered, or asks for anything else."""
+        """Closes after the client had time to read the answer, or sends anything else."""
         self._ends_with_answers = True
         self._server.loop.call_later(LINGER_S, self.close, "")
 

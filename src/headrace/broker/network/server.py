@@ -101,7 +101,7 @@ class Server:
         self._checks = [self.loop.create_task(self._close_idle()), self.loop.create_task(self._close_slow())]
 
     async def _open_plainly(self, bound: socket.socket, listener: Listener | None) -> None:
-        """There is nothing to wait for before such a client is served."""
+        """Serves a client that needs no TLS, PROXY header or login."""
         if listener is not None:
             caller = self.anonymous.caller._replace(listener=listener.name)
             access = Access(self.broker, caller)
@@ -127,7 +127,7 @@ class Server:
         self._gate.close()
 
     async def stop(self) -> None:
-        """Stops accepting, finishes what is under way, closes."""
+        """Stops accepting, finishes requests in flight, closes."""
         self.is_stopping = True
         self.stop_accepting()
         self.go_on()
@@ -190,7 +190,7 @@ class Server:
                     connection.close_idle()
 
     async def _close_slow(self) -> None:
-        """While somebody waits for the budget, a frame that holds a part of it has to keep arriving."""
+        """While others wait for the budget, a frame that holds part of it has to keep arriving."""
         while True:
             was_wanted = self.budget.is_wanted
             await asyncio.sleep(_PACE_CHECK_S)

@@ -30,7 +30,7 @@ Marks = tuple[tuple[int, int, int], ...]
 
 
 class BadCertificate(Exception):
-    """One sentence: what is wrong with the files."""
+    """One sentence about the problem with the files."""
 
 
 class Certificates:
@@ -44,7 +44,7 @@ class Certificates:
         self._watching: asyncio.Task[None] | None = None
 
     def context(self, client_auth: ClientAuth) -> ssl.SSLContext:
-        """What a new connection's handshake is made with."""
+        """The context for new handshakes."""
         return self._contexts[client_auth]
 
     def watch(self) -> None:
@@ -73,7 +73,7 @@ class Certificates:
             log.info("the certificate was reloaded", extra={"file": self._certificate})
 
     def _look(self) -> Marks:
-        """What tells that a file is another one than before."""
+        """A fingerprint of a file, to notice changes."""
         marks = []
         for path in (self._certificate, self._key, self._authority):
             try:

@@ -1,4 +1,4 @@
-"""Finds what blocks the event loop: every iteration over 100 ms is logged with what ran, and counted.
+"""Watches the event loop: every iteration over 100 ms is counted, and logged with the running code.
 
 A timer on the loop records when it runs; a thread checks whether the timer is overdue, and if so, what the loop's
 thread is doing. Each wakes up 20 times a second while clients ask for something, and once a second while none does:
@@ -115,7 +115,7 @@ class Watchdog:
 
 
 def _calls(frame: FrameType | None) -> str:
-    """The functions of this package that a turn of the loop is in, the one that was called first in front."""
+    """The functions of this package on the stack, outermost first."""
     calls: list[str] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "")

@@ -1,4 +1,4 @@
-"""The contract between the runtime and a machine, and what the runtime needs to know about its kind of thing.
+"""The contract between the runtime, a machine, and a kind of owned thing.
 
 A thing is a document and rows. The document is the machine's durable state: the machine returns all of it whenever it
 has to be stored, and the runtime writes the fields that changed. Rows are many, small and written one by one: a group's
@@ -52,7 +52,7 @@ class Decision(Protocol[State_co]):
 
     @property
     def tombstone(self) -> bool:
-        """Delete what is stored of the thing, its rows included."""
+        """Delete the stored thing with its rows."""
 
     @property
     def claim(self) -> str | None:
@@ -68,7 +68,7 @@ class Decision(Protocol[State_co]):
 
 
 class Machine(Protocol[State]):
-    """Decides for one thing. It reads no clock and changes nothing: a state that was handed in stays as it is."""
+    """Decides for one thing. Pure: it reads no clock and does not modify the state."""
 
     def decide(self, state: State | None, event: Any, now_ms: int) -> Decision[State]:
         """Decides an event; the state is None if there is no such thing."""
@@ -77,10 +77,10 @@ class Machine(Protocol[State]):
         """The thing as it was stored: a restart is a load and nothing else."""
 
     def resume(self, state: State | None, now_ms: int) -> Decision[State]:
-        """Requests could not be answered for a while: nobody must pay for what found no one."""
+        """Requests could not be answered for a while: timers must not expire because of it."""
 
     def unload(self, state: State | None, now_ms: int) -> Decision[State]:
-        """The thing is another node's now: whoever waits is told so."""
+        """Another node owns the thing now: tells all waiters."""
 
     def timers_fired(self, state: State | None, keys: Sequence[Any], now_ms: int) -> Decision[State]:
         """Deadlines have passed, earliest first. Every outcome sets or cancels each, so that none is due for ever."""
@@ -90,7 +90,7 @@ class Machine(Protocol[State]):
 
 
 class Kind(Protocol[State]):
-    """A kind of owned thing: how it is stored, and what goes with storing it."""
+    """A kind of owned thing: how it is stored, and the side effects of storing."""
 
     title: str
     """For log lines: `group`."""
@@ -113,7 +113,7 @@ class Kind(Protocol[State]):
         """ValueError if it cannot be read."""
 
     async def claim(self, name: Name, claimed: str) -> bool:
-        """Makes a name this thing's own, which is listed already; false if another thing has it."""
+        """Claims a name for a listed thing; false if another thing has it."""
 
     async def give_back(self, name: Name, claimed: str) -> None:
         """The thing that had claimed this name is deleted."""
@@ -122,7 +122,7 @@ class Kind(Protocol[State]):
         """The name that the thing has claimed."""
 
     async def before_rows_go(self, name: Name, rows: Iterable[Any]) -> None:
-        """Rows are about to be deleted: what others see of them goes first."""
+        """Called before rows are deleted, to remove their visible copies first."""
 
     def rows_stored(self, name: Name, rows: Rows) -> None:
         """Rows were stored."""

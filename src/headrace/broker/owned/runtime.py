@@ -42,7 +42,7 @@ class Runtime(Generic[State]):
         self._is_closed = False
 
     def close(self) -> None:
-        """Decides nothing any more: what is stored is what the next owner starts from."""
+        """Stops deciding: the next owner starts from the stored state."""
         self._is_closed = True
         for thing in list(self.things.values()):
             thing.drop()
@@ -126,7 +126,7 @@ class Runtime(Generic[State]):
             self._unstored.pop(thing.name, None)
 
     def keep_unstored(self, thing: Thing[State]) -> None:
-        """Told by a thing that it has a state of which nothing is stored. The oldest goes first: clients ask again."""
+        """Registers a thing whose state is not stored. The oldest is dropped first: its clients retry."""
         self._unstored[thing.name] = thing
         if len(self._unstored) > _UNSTORED_MAX:
             next(iter(self._unstored.values())).drop()

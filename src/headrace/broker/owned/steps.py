@@ -20,7 +20,7 @@ class Step(Protocol[State]):
     """One turn."""
 
     def decide(self, thing: Thing[State]) -> Decision[State] | None:
-        """Nothing is decided if it is None."""
+        """No decision if it is None."""
 
     def adopted(self, thing: Thing[State]) -> None:
         """The decision counts from now on."""
@@ -57,7 +57,7 @@ class Asked(Generic[State]):
 
 
 class Looked(Generic[State]):
-    """A look at the thing as it is then, with all that came before decided; it may make an event of what it sees.
+    """A read of the thing after all earlier events; it may turn into an event.
 
     The future gives the thing, once such an event is stored.
     """
@@ -102,7 +102,7 @@ class Fired:
         return thing.machine.timers_fired(thing.state, due[:_FIRED_AT_ONCE], now_ms) if due else None
 
     def adopted(self, thing: Thing[Any]) -> None:
-        """Nothing to do: what follows is in the decision."""
+        """Nothing to do: the decision has everything."""
 
     def refused(self, thing: Thing[Any], error: KafkaError) -> None:
         thing.retry_timers(error)
@@ -112,7 +112,7 @@ class Fired:
 
 
 class Resumed:
-    """The process stood still for a while: what it was sent may not have been read yet."""
+    """The process was stopped for a while: requests sent meanwhile may be unread."""
 
     def decide(self, thing: Thing[Any]) -> Decision[Any] | None:
         return thing.machine.resume(thing.state, thing.now_ms())

@@ -34,7 +34,7 @@ _STALLED_MS = 1_000
 
 
 class Thing(Generic[State]):
-    """One thing, cached. `state`, `fields` and `rows` are what was stored, or decided without anything to store."""
+    """One cached thing. `state`, `fields` and `rows` are as stored, or as decided without anything to store."""
 
     def __init__(self, name: Name, runtime: Runtime[State]) -> None:
         self.name = name
@@ -68,17 +68,17 @@ class Thing(Generic[State]):
 
     @property
     def is_blank(self) -> bool:
-        """Nothing of it is stored, nor was anybody told anything: the name of a thing that does not exist."""
+        """Whether it does not exist: nothing is stored, and no client was told of it."""
         return self._owner is None and self.state is None
 
     @property
     def owner(self) -> str:
-        """Our token; empty while nothing of the thing is stored."""
+        """Our token; empty while the thing is not stored."""
         return self._owner or ""
 
     @property
     def is_settled(self) -> bool:
-        """Whether what is known holds.
+        """Whether the cached state is valid.
 
         While Redis is away and our lease is beyond doubt nobody else can have changed anything.
         """
@@ -96,7 +96,7 @@ class Thing(Generic[State]):
     # -- steps --------------------------------------------------------------------------------------------------
 
     def submit(self, step: Step[State]) -> None:
-        """Takes a step now if nothing stands in the way, else in its turn."""
+        """Takes a step now if possible, else in its turn."""
         self._waiting.append(step)
         if not self._is_working:
             if self._decide_waiting():
@@ -106,7 +106,7 @@ class Thing(Generic[State]):
                 self._runtime.spawn(self._work())
 
     def _decide_waiting(self) -> bool:
-        """Decides what needs nothing from the store; false if something does."""
+        """Decides a step that needs nothing from the store; false if it does."""
         while self._waiting:
             if not self._is_ready:
                 return False
@@ -144,7 +144,7 @@ class Thing(Generic[State]):
             self._drop_if_nothing()
 
     async def _make_ready(self) -> bool:
-        """False if nobody waits any more: they were refused, or went to where the thing is looked up again."""
+        """False if no waiter is left: they were refused, or look the thing up again."""
         try:
             self._runtime.check_owner(self.name)
             if self._confidence.level(self._outlook.view) is Level.UNREAD:
@@ -218,7 +218,7 @@ class Thing(Generic[State]):
             raise
 
     async def _write_changes(self, decision: Decision[State]) -> None:
-        """Writes the fields and rows that differ from what is stored; nothing, if none does."""
+        """Writes the changed fields and rows, if any."""
         kind, wanted = self._kind, decision.fields
         rows = {row: value for row, value in decision.rows.items() if value is not None or row in self.rows}
         fields: dict[str, Any] = {}
@@ -241,7 +241,7 @@ class Thing(Generic[State]):
             kind.rows_stored(self.name, rows)
 
     async def _bury(self) -> None:
-        """Deletes first what others see of it, so that a crash in between leaves a thing to delete, never an orphan."""
+        """Deletes its visible copies first, so that a crash in between never leaves orphans."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
         if self._owner is not None:
@@ -251,7 +251,7 @@ class Thing(Generic[State]):
         self._kind.buried(self.name, self.rows)
 
     def adopt(self, decision: Decision[State]) -> None:
-        """Makes a decision what is known, and sends its answers."""
+        """Adopts a decision and sends its answers."""
         self.state = decision.state
         self.timers.adopt(decision.timers)
         self._alarm.set(self.timers.wake_ms())
@@ -265,7 +265,7 @@ class Thing(Generic[State]):
     # -- being sure ---------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        """Takes what is stored of the thing, if anything is."""
+        """Loads the stored thing, if there is one."""
         look = self._confidence.begin(self._outlook.view)
         taken = await self._store.take(*self.name)
         if taken is not None:
@@ -326,7 +326,7 @@ class Thing(Generic[State]):
             self.drop()
 
     async def _write_back(self, taken: Taken) -> None:
-        """Gives the store what it lost, and takes from it what was never acknowledged or is deleted."""
+        """Writes back what the store lost, and removes what was never acknowledged or is deleted."""
         assert self._owner is not None
         kind = self._kind
         if self.state is not None and (claimed := kind.claimed(self.state)) is not None:
@@ -344,13 +344,13 @@ class Thing(Generic[State]):
     # -- leaving ------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """The thing is another node's now: it is let go as soon as nothing is being stored."""
+        """Another node owns the thing now: lets it go as soon as no write is in flight."""
         self._must_go = True
         if not self._is_working:
             self.let_go()
 
     def let_go(self) -> None:
-        """Tells whoever is parked that the thing is another node's, and forgets it."""
+        """Tells parked requests that another node owns the thing, and forgets it."""
         self.adopt(self.machine.unload(self.state, self._runtime.now_ms()))
         self.drop()
 

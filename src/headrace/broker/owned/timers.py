@@ -1,4 +1,4 @@
-"""The armed timers of one thing. Plain data: the caller has the clock and asks what is due.
+"""The armed timers of one thing. Plain data: the caller has the clock.
 
 A decision says which timers to set or cancel. A timer that fired stays armed until a decision about it is adopted: if
 storing that decision fails, the timer is simply due again.
@@ -20,7 +20,7 @@ class Timers(Generic[Key]):
         self._wake_ms: int | None = None
 
     def adopt(self, changes: Mapping[Key, int | None]) -> None:
-        """Sets and cancels. Cancelling what is not armed does nothing."""
+        """Sets and cancels timers. Cancelling an unarmed one does nothing."""
         for key, deadline_ms in changes.items():
             if deadline_ms is None:
                 self._deadlines.pop(key, None)

@@ -33,7 +33,7 @@ async def has_left_over(partition: Partition, producer_id: int, epoch: int) -> b
 async def abort_left_over(
     partition: Partition, producer: tuple[int, int], ended: int, check: Callable[[], Awaitable[object]]
 ) -> None:
-    """Aborts what is left over; `ended` is the number of the last transaction that `check` says has ended."""
+    """Aborts left-over transactions; `ended` is the number of the last finished one."""
     if not await has_left_over(partition, *producer):
         return
 

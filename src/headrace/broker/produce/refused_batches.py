@@ -61,7 +61,7 @@ class RefusedBatches:
             self.is_over(topic, number, before)
 
     def last(self, topic: Topic, number: int) -> Refusal | None:
-        """The refusal that a batch which is sent now comes behind."""
+        """The last refusal before a batch that is queued now."""
         return self._refusals.get((topic.uuid, number)) if self._refusals else None
 
     def is_over(self, topic: Topic, number: int, before: Refusal) -> None:
@@ -75,7 +75,7 @@ class RefusedBatches:
             self._refusals[topic.uuid, number] = Refusal()
 
     def verdict(self, topic: Topic, number: int, error: KafkaError, *, is_settled: bool) -> KafkaError:
-        """What to answer: the error, unless it may only follow from a refusal that the client did not know of."""
+        """The error to answer; another one if it may only result from a refusal the client had not seen yet."""
         if error.code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return error
         refusal = self._refusals.get((topic.uuid, number))

@@ -56,7 +56,7 @@ _PARTS_MAX = 200
 
 
 def begin(call: Call, request: ProduceRequest, dispatch: Dispatch) -> bool:
-    """Submits a request's batches; False, and nothing was done, if that needs more than what is in memory."""
+    """Queues a request's batches; False, without effect, if that needs more than memory."""
     if call.connection.unsubmitted or request.acks not in (-1, 0, 1):
         return False
     produce = _Produce(call, request, dispatch)
@@ -156,7 +156,7 @@ class _Produce:
     # -- whether it can go this way -----------------------------------------------------------------------------
 
     def check(self) -> bool:
-        """Looks at everything; changes nothing."""
+        """Checks everything without side effects."""
         call, request = self.call, self._request
         call.check_room()
         name = request.transactional_id
@@ -202,7 +202,7 @@ class _Produce:
         return part
 
     def _is_in_transaction(self, partition: Partition, header: BatchHeader) -> bool:
-        """Whether its producer has a transaction open there, so that nobody has to be asked for more."""
+        """Whether its producer has an open transaction there, so that nothing has to be verified."""
         call, name = self.call, self._request.transactional_id
         if not name or partition.is_stale or not partition.producers.is_in_transaction(header):
             return False

@@ -26,7 +26,7 @@ _IDS_SINCE = 13
 
 
 class Transaction(NamedTuple):
-    """What a request's batches belong to."""
+    """The transaction of a request's batches."""
 
     call: Call
     who: Producing | None
@@ -72,7 +72,7 @@ async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
 
 
 def verification_of(transaction: Transaction | None, partition: Partition, header: BatchHeader) -> Verification | None:
-    """What has to hold while the batch waits; raises if it does not hold already."""
+    """A condition that must hold while the batch is queued; raises if it does not hold now."""
     if not header.is_transactional:
         return None
     if partition.topic.is_stream:

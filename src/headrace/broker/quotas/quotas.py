@@ -82,7 +82,7 @@ class Quotas:
     async def change(
         self, organisation: str, entity: Entity, new: Callable[[Mapping[str, float]], Values], *, validate_only: bool
     ) -> Values | None:
-        """Replaces an entity's quotas by what `new` makes of them; again, if another node was faster.
+        """Replaces an entity's quotas by the result of `new`; retries if another node was faster.
 
         None if they stay as they are.
         """
@@ -97,13 +97,13 @@ class Quotas:
                 return values
 
     async def refresh(self) -> None:
-        """Takes in what other nodes changed a moment ago."""
+        """Applies other nodes' latest changes."""
         await self._rows.refresh()
 
     # -- counting -----------------------------------------------------------------------------------------------
 
     def charge(self, key: str, caller: Caller, client_id: str, amount: float) -> int:
-        """Counts what somebody used; how many milliseconds it has to pause for that."""
+        """Counts usage; returns the milliseconds to pause."""
         now_ms, pause_ms = self.now_ms(), 0
         for bound in self._bounds(key, caller, client_id):
             rate = _kept(self._rates, (caller.organisation, key, *bound.shared_by), Rate)
@@ -122,7 +122,7 @@ class Quotas:
                 yield QuotaBound(max(limit, 1), _WHOLE_ORGANISATION)
 
     def pause_ms(self, key: str, caller: Caller, client_id: str) -> int:
-        """How long somebody still has to pause, for what it used before."""
+        """The remaining pause for earlier usage."""
         pause_ms = 0
         for bound in self._bounds(key, caller, client_id):
             rate = self._rates.get((caller.organisation, key, *bound.shared_by))

@@ -1,4 +1,4 @@
-"""How a handler names the operation of an access, and whose right to it counts.
+"""How a handler names the operation of an access, and the resource whose ACLs count.
 
 A topic is accessed with a right to it (`Operation.READ`) or, where Kafka does so, with a right to the cluster
 (`OnCluster(Operation.DESCRIBE)`).

@@ -21,7 +21,7 @@ _LONGEST_NAME = 249
 
 
 class _Told:
-    """What was logged about one principal in this window."""
+    """Refusals logged for one principal in this window."""
 
     __slots__ = ("began", "left_out", "things")
 
@@ -39,7 +39,7 @@ class Audit:
         self._told: dict[tuple[str, str], _Told] = {}
 
     def refused(self, caller: Caller, operation: Operation, kind: ResourceType, name: str) -> None:
-        """Somebody asked for what it may not do."""
+        """A refused operation."""
         told = self._window(caller)
         thing = (caller.host, operation, kind, name)
         if thing in told.things:

@@ -55,7 +55,7 @@ class Rights:
         self._decisions: _Decisions = {}
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether it may; says nothing to anybody."""
+        """Whether it is allowed, without an audit line."""
         if self._seen != self._authorizer.version:
             self._seen = self._authorizer.version
             self._decisions = self._authorizer.decisions(self._caller.organisation, self._principal, self._host)
@@ -73,7 +73,7 @@ class Rights:
         return rules.decide(AccessQuestion(self._principal, self._host, operation, kind, name))
 
     def asks(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether it may do what it asks for; a refusal is noted in the audit log."""
+        """Whether it is allowed; a refusal goes to the audit log."""
         if self.allows(operation, kind, name):
             return True
         self._authorizer.audit.refused(self._caller, operation, kind, name)
@@ -128,7 +128,7 @@ class Authorizer:
         return self._decisions.setdefault((organisation, principal, host), {})
 
     async def add(self, caller: Caller, rule: Acl) -> None:
-        """Stores a rule; one that is there already is fine."""
+        """Stores a rule; storing it twice is fine."""
         if len(self.rules(caller.organisation)) >= _RULES_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {_RULES_MAX} ACLs; no more can be stored.")
         if await self._rows.put(caller.organisation, field_of(rule), _STORED):
@@ -139,7 +139,7 @@ class Authorizer:
             self.audit.changed(caller, "removed an ACL", acl=str(rule))
 
     def note(self, caller: Caller, what: str, **details: object) -> None:
-        """Tells of a change, where somebody has to have the right to it; not of what the broker does by itself."""
+        """Logs a change made by a client; not the broker's own ones."""
         if self.is_on and caller.principal != SYSTEM:
             self.audit.changed(caller, what, **details)
 

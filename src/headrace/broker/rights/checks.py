@@ -1,4 +1,4 @@
-"""Whether a caller may do what it asks for: the questions that Access asks before it hands anything out."""
+"""Checks of a caller's rights: `Access` asks before it hands anything out."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Checks:
     """None: nobody asks for any."""
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Whether the caller may do something; for leaving out what it may not see."""
+        """Whether the caller has a right, for filtering lists."""
         return self._rights is None or self._rights.allows(operation, kind, name)
 
     def check(self, ask: Ask, kind: ResourceType, name: str) -> None:
-        """Raises the error that Kafka gives whoever may not do what it asks for, and notes it."""
+        """Raises Kafka's error for a missing right, and audits it."""
         if self._rights is None:
             return
         if isinstance(ask, OnCluster):
@@ -40,7 +40,7 @@ class Checks:
         self.check(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check_all_tenants(self, operation: Operation) -> None:
-        """The same for what touches every organisation: only `default` has it to give."""
+        """The same for anything that affects all organisations: only `default` can grant it."""
         if self.caller.organisation != DEFAULT_ORGANISATION:
             raise NotAuthorized(ResourceType.CLUSTER)
         self.check_cluster(operation)

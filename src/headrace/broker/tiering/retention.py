@@ -1,4 +1,4 @@
-"""Retention of tiered topics, and reporting once what prevents it.
+"""Retention of tiered topics; obstacles are reported once.
 
 Several partitions of a topic are handled together: they share a table, and reading it once is enough.
 """
@@ -27,7 +27,7 @@ _FILLS_PERCENT = 60
 
 
 class TieredRetention:
-    """Applies the retention of tiered partitions; remembers what troubles each of them."""
+    """Applies the retention of tiered partitions; remembers each one's obstacle."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class TieredRetention:
             log.info("records of a tiered topic leave Redis again", extra={"topic": topic.name})
 
     def _tell_of_memory(self) -> None:
-        """Says early that the store fills because of a lake, not of what is produced alone."""
+        """Warns early that the store fills up because records cannot move to the lake."""
         fills = bool(self._troubles) and self._store.memory_percent >= _FILLS_PERCENT
         if fills and not self._told_of_memory:
             log.error(

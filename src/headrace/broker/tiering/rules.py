@@ -27,7 +27,7 @@ _KEEPS_REMOTE_DATA = (
 
 
 async def check_tiering(broker: Broker, before: Mapping[str, str], configs: Mapping[str, str]) -> None:
-    """Raises INVALID_CONFIG where what a topic's configs say of tiering cannot be."""
+    """Raises INVALID_CONFIG for impossible tiering configs."""
     defaults = broker.configs.topic_defaults
     was, wanted = policy_of(before, defaults), policy_of(configs, defaults)
     if was.is_tiered and not wanted.is_tiered and configs.get("remote.log.delete.on.disable") != "true":

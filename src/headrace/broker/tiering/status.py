@@ -60,7 +60,7 @@ async def tiering_of(access: Access, topic: Topic) -> str:
 
 
 async def table_of(access: Access, topic: Topic) -> str:
-    """The topic's table as JSON, or why nothing is known of it."""
+    """The topic's table as JSON, or the reason why it is unknown."""
     name = ColdPartition(topic.name, topic.uuid, 0, access.caller.organisation)
     try:
         return msgspec.json.encode(await access.broker.store.cold.describe(name)).decode()

@@ -25,7 +25,7 @@ REPLICATION_FACTOR = 1
 
 
 def check_new_name(access: Access, name: str) -> None:
-    """Raises what stands in the way of a topic of this name."""
+    """Raises the error for a topic of this name, if there is one."""
     check_topic_name(name)
     taken = access.taken_names()
     if name in taken:
@@ -34,7 +34,7 @@ def check_new_name(access: Access, name: str) -> None:
 
 
 def check_new_topic(access: Access, name: str, partitions: int, planned: Sequence[int] = ()) -> None:
-    """Raises what stands in the way of a topic of this name and size.
+    """Raises the error for a topic of this name and size, if there is one.
 
     `planned` are the sizes of topics that were found good before this one and are not made.
     """
@@ -129,7 +129,7 @@ async def _look_for_nodes(broker: Broker) -> None:
 
 
 async def auto_create(access: Access, name: str) -> Topic:
-    """The topic that a client asked for by name; made by us or, at the same moment, by somebody else."""
+    """The topic that a client named, created by us or concurrently by another node."""
     access.check_create_topic(name)
     partitions = access.broker.options.default_partitions
     check_new_topic(access, name, partitions)

@@ -55,14 +55,14 @@ class Shown(NamedTuple):
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
-        """The partitions of what is open, or being ended: topic ids and numbers."""
+        """The partitions of the open or ending transaction: topic ids and numbers."""
         if self.state is TxnState.ONGOING and self.seen is not None:
             return self.seen.partitions
         return self.known.ending.partitions if self.known.is_prepared and self.known.ending is not None else ()
 
     @property
     def start_ms(self) -> int:
-        """When what is open was begun."""
+        """When the open transaction began."""
         if self.state is TxnState.ONGOING and self.seen is not None:
             return self.seen.start_ms
         return self.known.ending.start_ms if self.known.ending is not None else -1
@@ -144,7 +144,7 @@ class TransactionCoordinator:
         return added.error
 
     def _was_interrupted(self, name: Name, producer: tuple[int, int]) -> bool:
-        """Whether a producer was fenced by nobody but the store: told this, clients abort, and take their id again."""
+        """Whether a producer was fenced only because of the store: clients then abort and continue."""
         thing = self._ids.things.get(name)
         return thing is not None and thing.state is not None and thing.state.was_interrupted(*producer)
 
@@ -184,7 +184,7 @@ class TransactionCoordinator:
         return Answered(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     async def _has_finished(self, name: Name) -> bool:
-        """Sees to what the last verdict may have lost, before another is decided: its parts are forgotten then."""
+        """Repairs what the last outcome may have lost, before the next one is decided and its parts are forgotten."""
         self._ids.check_owner(name)
         thing = self._ids.things.get(name)
         if thing is None or thing.state is None:

@@ -68,7 +68,7 @@ class Finisher:
         return self._store.transactions.server
 
     def start(self, thing: Thing[TransactionalId]) -> asyncio.Task[None] | None:
-        """Begins, if there is something to finish and nobody does; the task."""
+        """Starts finishing, unless it is in progress or not needed; returns the task."""
         name, known = thing.name, thing.state
         if name not in self._tasks and known is not None and known.is_unfinished(self._server):
             task = asyncio.create_task(self._finish(thing), name=f"finish {name.id}")
@@ -171,7 +171,7 @@ class _Marks:
         self._marker = EndMarker(ending.commit, epoch, b"%d" % ending.number)
 
     async def write(self, places: tuple[tuple[str, int], ...]) -> list[BaseException]:
-        """Appends them; what went wrong."""
+        """Appends the markers; returns the errors."""
         found = [(place, await self._topic(place[0])) for place in places]
         work = [self._mark(topic, place[1]) for place, topic in found if topic is not None and not topic.is_stream]
         outcomes = await asyncio.gather(*work, return_exceptions=True)

@@ -56,7 +56,7 @@ class Joining:
             await asyncio.sleep(_PAUSE_S)
 
     async def check(self, who: Producing, partitions: Sequence[Partition], *, version: int, patiently: bool) -> int:
-        """Adds partitions, or asks whether they are in, as a produce of this version does; raises what it is told.
+        """Adds partitions, or verifies them, depending on the version; raises the coordinator's error.
 
         Returns the number of the transaction: all before it have ended, and have their markers.
         """

@@ -19,5 +19,5 @@ def open_from(stored: StoredOpen) -> Open:
 async def expire(
     ids: Runtime[TransactionalId], name: Name, seen: Open, *, commit: bool = False, is_lost: bool = False
 ) -> Thing[TransactionalId]:
-    """Aborts what is open, if it still is; or commits it, if it had been."""
+    """Aborts a transaction that is still open, or commits it if that was decided."""
     return await ids.look(name, lambda _: Expire(seen, commit, is_lost))

@@ -95,7 +95,7 @@ def _placed(topic: Topic, placing: Placing) -> Topic:
 
 
 def _joined(ours: bytes, stored: bytes | None) -> bytes:
-    """Our record of a topic, with what only rises as another node may have raised it since."""
+    """Our record of a topic, merged with newer values of the fields that only grow."""
     topic, other = msgspec.json.decode(ours, type=Topic), msgspec.json.decode(stored, type=Topic) if stored else None
     if other is None or other.id != topic.id:
         return ours
@@ -160,7 +160,7 @@ class Catalogue(SharedHash):
         return topic
 
     async def create(self, name: str, partitions: int, configs: dict[str, str], placing: Placing = ANYWHERE) -> Topic:
-        """Makes the partitions, then the record; TOPIC_ALREADY_EXISTS if somebody was first."""
+        """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first."""
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
         if topic.is_stream:

@@ -20,7 +20,7 @@ FIELD = "replicas"
 
 
 class MeantReplicas:
-    """The number, and how it is learnt. Nothing is asked until a topic wants copies."""
+    """The number of replicas. The servers are asked only once a topic requires copies."""
 
     def __init__(self, topology: Topology, key: str, options: StoreOptions) -> None:
         self._topology = topology
@@ -47,7 +47,7 @@ class MeantReplicas:
             )
 
     async def load(self) -> None:
-        """Takes in what was learnt before, and what the servers said when they were greeted."""
+        """Loads the stored number, and the counts from the servers' greetings."""
         if self._is_set:
             return
         for shard in self._topology.shards:

@@ -25,7 +25,7 @@ VERSION = ":version"
 
 
 class SharedHash(ABC):
-    """This node's copy, and the way to change what all share."""
+    """This node's copy of a hash shared by all nodes, and how to change it."""
 
     def __init__(self, topology: Topology, key: str, clock: Clock) -> None:
         self.version = -1
@@ -66,7 +66,7 @@ class SharedHash(ABC):
             await self.load()
 
     async def refresh(self) -> bool:
-        """Takes in what other nodes changed; says whether they did."""
+        """Applies other nodes' changes; returns whether there were any."""
         version = int(await self._link.call("HGET", self._key, VERSION) or 0)
         if version == self.version and self.is_sure:
             return False
@@ -95,7 +95,7 @@ class SharedHash(ABC):
         return bool(version)
 
     async def _follow(self, version: int, changed: Mapping[str, bytes | None]) -> None:
-        """Takes in a change of ours, and what others changed before it; 0: ours was not made."""
+        """Applies our own change and earlier ones of other nodes; 0 means that ours was not made."""
         if version == self.version + 1 and self.is_sure:
             self._take_in(version, changed)
         else:

@@ -22,7 +22,7 @@ _NO_LAKE = "this broker was started without --lake"
 
 
 class NoLake:
-    """The cold log of a broker that was started without a lake: what left Redis cannot be read now."""
+    """The cold log of a broker without a lake: records that left Redis cannot be read."""
 
     async def check(self) -> NoReturn:
         raise ColdAway(_NO_LAKE)
@@ -111,6 +111,6 @@ class InTime:
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    """Marks a failure as seen, so that asyncio does not report it when no caller is left."""
     if not task.cancelled():
         task.exception()

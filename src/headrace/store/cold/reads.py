@@ -84,7 +84,7 @@ class BackgroundReads:
         return self._readings.get((partition.topic.uuid, partition.number, offset))
 
     def open(self, partition: Partition, offset: int, max_bytes: int) -> Reading:
-        """The reading from an offset on, begun now if there is none; one that nothing comes of if too many are."""
+        """The read in flight from an offset, or a new one; one that never completes if too many are in flight."""
         if (known := self.find(partition, offset)) is not None:
             return known
         reading = Reading(offset)
@@ -111,7 +111,7 @@ class BackgroundReads:
         return taken
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels everything in flight."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -140,7 +140,7 @@ class BackgroundReads:
         reading.tell_watchers()
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> list[Buffer]:
-        """Batches from the cold log; from Redis, where nothing but offsets without records is left before it."""
+        """Batches from the cold log, or from Redis if only offsets without records remain before it."""
         while offset < partition.trimmed_to:
             if (behind := await self._skip_loss(partition, offset)) is not None:
                 offset = behind
@@ -165,7 +165,7 @@ class BackgroundReads:
         return None if held is not None and held.start <= offset < held.end else behind
 
     def _park(self, reading: Reading) -> None:
-        """Makes room by dropping what was read first and nobody has taken."""
+        """Makes room by dropping the oldest batches that were not taken."""
         self._parked_bytes += reading.size_bytes
         ready = [(key, one) for key, one in self._readings.items() if one.size_bytes and one is not reading]
         for key, one in ready:

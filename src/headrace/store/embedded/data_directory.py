@@ -29,7 +29,7 @@ _NOT_CONTENT = {"lost+found", ".DS_Store"}
 
 
 class CannotStart(Exception):
-    """One sentence for a person that says what is wrong and what to do; shown without a traceback."""
+    """One sentence with the problem and its remedy; shown without a traceback."""
 
 
 class ServerRecord(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ def lock_nodes(path: Path) -> int | None:
 
 
 def are_nodes_left(path: Path) -> bool:
-    """Whether nodes live whose supervisor is gone: they are about to stop, and still hold their ports."""
+    """Whether orphaned nodes are still running: they are about to stop, but hold their ports."""
     return _is_locked(path / _NODES) and not _is_locked(path)
 
 
@@ -169,7 +169,7 @@ def read_record(path: Path) -> ServerRecord | None:
 
 
 def lock_directory(path: str | Path, *, dir_fd: int | None = None) -> int | None:
-    """An exclusive lock on the directory itself as a file descriptor, or None while somebody else has it."""
+    """An exclusive lock on the directory, as a file descriptor; None while another process holds it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=dir_fd)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -109,7 +109,7 @@ def find_binary() -> Path:
 
 
 def memory_share_bytes(root: Path = Path("/")) -> int:
-    """The embedded server's `maxmemory` where none is set: a share of what this process may use."""
+    """The embedded server's default `maxmemory`: a share of the memory available to this process."""
     return usable_memory_bytes(root) * MEMORY_SHARE_PERCENT // 100
 
 

@@ -188,7 +188,7 @@ class EmbeddedValkey:
         await self._apply_durability(self._line)
 
     def _clear_the_way(self) -> None:
-        """Make room for the socket, and remove what a killed server left: its socket and drafts of a rewrite."""
+        """Prepare the socket's directory, and remove leftovers of a killed server: its socket and rewrite drafts."""
         directory = self._claimed()
         if not self.socket_path:
             remove_stale_socket(directory.read_record())
@@ -263,7 +263,7 @@ class EmbeddedValkey:
             await asyncio.sleep(_POLL_S)
 
     async def _shut_down(self) -> None:
-        """End the server, if one lives, and remove what leads to it."""
+        """Stop the server, if it is running, and remove its socket and state file."""
         if not self._server_gone() and self.socket_path:
             await self._ask_to_end()
         if not self._server_gone():

@@ -19,7 +19,7 @@ _PATH_LIMIT_BYTES = 100
 
 
 def choose_socket_path() -> str:
-    """A path that nobody uses yet and that is short enough for every system."""
+    """An unused path, short enough for every system."""
     name = f"headrace-{os.urandom(6).hex()}"
     for base in (os.environ.get("TMPDIR", "/tmp"), "/tmp"):
         path = os.path.join(os.path.abspath(base), name, "valkey.sock")
@@ -49,7 +49,7 @@ def remove_socket(path: str) -> None:
 
 
 def remove_stale_socket(record: ServerRecord | None) -> None:
-    """Remove what a server left that was killed; a copied data directory may name a live server's socket."""
+    """Remove the leftovers of a killed server; a copied data directory may name a live server's socket."""
     if record is None or not is_private(Path(record.socket).parent):
         return
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def remove_stale_socket(record: ServerRecord | None) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """A directory of ours that nobody else may enter: who made it also made what listens in it."""
+    """A private directory: its owner is also the owner of the socket in it."""
     try:
         status = path.lstat()
     except OSError:
@@ -68,7 +68,7 @@ def is_private(path: Path) -> bool:
 
 
 def is_server(pid: int, path: str) -> bool:
-    """Whether the process is the server of that socket, and not one that was given its pid later."""
+    """Whether the process is still the server of that socket, and not another one with a recycled pid."""
     if pid <= 0:
         return False
     if os.path.isdir("/proc/self"):

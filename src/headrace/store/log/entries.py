@@ -26,7 +26,7 @@ def xadd(key: str, entry: Entry) -> list[Buffer]:
 
 
 def parse_entry(row: Any) -> Entry | None:
-    """An entry as XRANGE returns it; None for one that no broker wrote."""
+    """An entry as XRANGE returns it; None if it was not written by a broker."""
     values = entry_fields(row)
     data = values.get(b"b")
     if data is None:

@@ -45,7 +45,7 @@ class LakeEnd:
             self._open()
 
     def recovered(self) -> None:
-        """Another server has the log as this node knows it: as good as an answer, if nobody else wrote to it."""
+        """Another server has the same log: as good as an answer, unless another node wrote to it."""
         if origin.may_have_gone_back(self._partition):
             self._open()
 
@@ -63,7 +63,7 @@ class LakeEnd:
             raise ColdAway(f"{self._partition!r} is waiting for the lake, which may hold more of it than Redis")
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels everything in flight."""
         if self._asking is not None:
             self._asking.cancel()
 

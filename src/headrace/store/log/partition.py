@@ -53,7 +53,7 @@ class LogPartition(Partition):
         self.writer = LogWriter(self)
 
     def forget(self) -> None:
-        """Drops what is known of the log, so that the next look reads it from its start."""
+        """Drops the cached state, so that the next load reads the log from its start."""
         self.confidence.forget()
         self.log_start = 0
         self.trimmed_to = 0
@@ -122,7 +122,7 @@ class LogPartition(Partition):
                 self.producers.end(header, marker, header.base_offset, now_ms)
 
     def count(self, entry: Entry, newest: int) -> None:
-        """Moves the end behind an entry that is in the stream, and whose newest record is of this time."""
+        """Moves the end behind an entry that is in the stream; `newest` is the time of its newest record."""
         self.add_to_index(entry, newest)
         self.last_base = entry.base
         if entry.end > self.end:
@@ -171,7 +171,7 @@ class LogPartition(Partition):
         return take((entry.data for entry in self.tail.since(offset)), offset, max_bytes, at_least_one)
 
     async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
-        """Batches from Redis: what is left of compacted ones, and the log behind them."""
+        """Batches from Redis: the compacted part first, then the log behind it."""
         while True:
             clean_end = self.clean.end
             if offset >= clean_end:
@@ -219,7 +219,7 @@ class LogPartition(Partition):
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
 
     async def _is_hole(self, offset: int) -> bool:
-        """Nothing is where the offset is: a hole, unless it was compacted, or made cold, or deleted, or all is gone."""
+        """No entry holds the offset: a hole, unless it was compacted, tiered or deleted, or the log is gone."""
         self.doubt()
         await self.confirm()
         self.check_offset(offset)
@@ -254,7 +254,7 @@ class LogPartition(Partition):
         return await by_time.find_first(self.index, start, timestamp, LogTimes(self, self.walk))
 
     async def _is_walked(self) -> bool:
-        """Whether what a search walked over was there to the end: not if it was compacted meanwhile."""
+        """Whether the searched entries stayed in place until the end of the search: not if they were compacted."""
         return (not self.policy.compacts and not self.clean.end) or await self.clean.is_there()
 
     async def find_earliest(self) -> int:

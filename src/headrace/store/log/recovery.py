@@ -1,4 +1,4 @@
-"""Confirms a partition with the store, and restores what the store lost.
+"""Reconciles a partition with the store, and restores records that the store lost.
 
 If another server answers, the store may have gone back in time: acknowledged entries that are missing are appended
 again from the tail cache, same ids, same bytes. What cannot be restored leaves a gap (`losses.py`).
@@ -38,7 +38,7 @@ _READ_COUNT = 16
 
 
 async def load(partition: LogPartition) -> None:
-    """Reads what the store knows of a partition: meta, index, producers, and the log behind the last of them."""
+    """Loads a partition: meta, index, producers, and the log behind the last snapshot."""
     await _load(partition)
     while not await partition.clean.is_current():
         await _load(partition)  # what was to be read may have been compacted meanwhile
@@ -107,7 +107,7 @@ def _lost_end(partition: LogPartition, covered: int, has_meta: bool) -> int:
 
 
 async def catch_up(partition: LogPartition) -> None:
-    """Takes in what somebody else appended, or what we did without learning of it."""
+    """Reads entries that others appended, or that we appended without seeing the reply."""
     link, keys = partition.link, partition.keys
     end = partition.end
     while True:
@@ -145,7 +145,7 @@ async def _is_compacted_unseen(partition: LogPartition, stored: bytes | None) ->
 
 
 async def go_behind_last_id(partition: LogPartition) -> None:
-    """Leaves the ids behind that the server refuses although nothing has them: entries were removed by hand.
+    """Skips ids that the server refuses although no entry has them: entries were removed by hand.
 
     How many records the last of them had nobody knows.
     """
@@ -159,7 +159,7 @@ async def go_behind_last_id(partition: LogPartition) -> None:
 
 
 async def go_behind_lost(partition: LogPartition) -> None:
-    """Leaves room for what the log may have had behind its end; one that was never written to begins at 0 still."""
+    """Skips offsets that the log may have given out behind its end; a log never written to still begins at 0."""
     end = partition.end
     await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
     partition.end = max(partition.end, partition.floor)
@@ -188,7 +188,7 @@ def _take_in(partition: LogPartition, row: Any) -> None:
 
 
 async def recover(partition: LogPartition) -> None:
-    """Compares the last entry with what was acknowledged before; appends again what is missing."""
+    """Compares the last entry with the last acknowledged one; appends again what is missing."""
     link, keys = partition.link, partition.keys
     exists, newest = await link.pipeline(("EXISTS", keys.log), ("XREVRANGE", keys.log, "+", "-", "COUNT", 1))
     if not exists:
@@ -207,7 +207,7 @@ async def recover(partition: LogPartition) -> None:
 
 
 async def _other_history(partition: LogPartition, store_base: int) -> Entry | None:
-    """Our entry in whose place the store has another one; None if its history is ours, as far as the cache tells."""
+    """Our first entry that the store has replaced; None if the histories agree, as far as the cache tells."""
     shared, first = min(store_base, partition.last_base), partition.tail.first
     if first is None or shared < first.base:
         return None
@@ -310,7 +310,7 @@ async def raise_last_id(partition: LogPartition) -> None:
 
 
 async def _rebuild(partition: LogPartition) -> None:
-    """Makes the stream again, and in it what the cache has."""
+    """Recreates the stream and fills it from the cache."""
     async with partition.remaking():
         await partition.clean.load()  # it may be there still
         below = partition.clean.end - 1

@@ -1,4 +1,4 @@
-"""Retention of a tiered partition: what may leave Redis, and where the log starts.
+"""Retention of a tiered partition: which records may leave Redis, and where the log starts.
 
 Records leave Redis only as far as live files of the lake cover them without a break, which is checked right before each
 trim: not from a transaction, not on a client's word. The local start is stored before anything is removed, so records
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 async def enforce(partition: LogPartition, limits: Limits) -> Trouble | None:
-    """Moves both starts as far as the limits ask and the lake allows; what stands in the way, if something does."""
+    """Moves both starts as far as limits and lake allow; returns the obstacle, if any."""
     await partition.confirm()
     now_ms = partition.now_ms()
     expired = trim.expired_start(partition, now_ms, limits.retention_ms, limits.retention_bytes)
@@ -52,7 +52,7 @@ async def enforce(partition: LogPartition, limits: Limits) -> Trouble | None:
 
 
 def _less(partition: LogPartition, held: Held | None) -> Trouble:
-    """The lake does not hold what it has to."""
+    """The lake lacks records that it must have."""
     log_start, local_start = partition.log_start, partition.local_start
     why = partition.cold.reason(partition.cold_name)
     found = f"holds offsets {held.start} to {held.end} of it" if held else f"has no records of it ({why})"
@@ -75,7 +75,7 @@ async def _move_starts(partition: LogPartition, expired: int, leaving: int) -> N
 
 
 async def _leave_to_lake(partition: LogPartition, offset: int) -> None:
-    """Makes what lies wholly before an offset cold; the local start is the first offset of an entry that stays."""
+    """Drops entries wholly before an offset from Redis; the local start is the first remaining entry."""
     key = partition.keys.log
     holding = await partition.reads.call("XREVRANGE", key, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1)
     keep = min(base_of(holding[0]), partition.last_base) if holding else 0

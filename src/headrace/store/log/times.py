@@ -94,7 +94,7 @@ _Find = Callable[[Buffer, BatchHeader], Steps[Found | None]]
 
 
 def _find_newest(data: Buffer, header: BatchHeader, start: int) -> Steps[Found | None]:
-    """The first record with the highest time of those that are left."""
+    """The first remaining record with the highest timestamp."""
     newest = Newest()
     for portion in skim(data, header):
         for delta, time, _ in portion:

@@ -47,7 +47,7 @@ async def free_before(partition: LogPartition, offset: int) -> None:
 
 
 def expired_start(partition: LogPartition, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-    """Where the records in Redis may start, by these limits; where they start now if nothing is too old."""
+    """The local start by these limits; the current one if no record is too old."""
     index, start, clean = partition.index, partition.local_start, partition.clean
     if retention_ms >= 0:
         cutoff_ms = now_ms - retention_ms

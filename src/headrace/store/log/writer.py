@@ -32,7 +32,7 @@ _LAKE_END_WAIT_S = 0.25
 
 
 class _Flight(msgspec.Struct, frozen=True):
-    """The one entry whose answer is awaited, or unknown."""
+    """The one entry in flight, or with an unknown outcome."""
 
     entry: Entry
     pendings: list[Pending]
@@ -107,7 +107,7 @@ class LogWriter(Appender[_Flight]):
         return True
 
     async def _settle(self) -> None:
-        """The lake may hold more than Redis. Or an id was refused and nothing has it: entries were removed by hand."""
+        """The lake may be ahead of Redis; or an id was refused that no entry has: entries were removed by hand."""
         try:
             await self._partition.lake_end.wait(_LAKE_END_WAIT_S)
         except ColdAway as error:

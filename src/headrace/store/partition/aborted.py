@@ -63,7 +63,7 @@ class AbortedList:
         return found
 
     def unstored(self) -> list[Aborted]:
-        """Those that may be missing in the store."""
+        """The rows that the store may lack."""
         return self.rows[self._unstored_from :]
 
     def stored(self, rows: list[Aborted]) -> None:

@@ -38,7 +38,7 @@ _LOOK_S = 0.25
 
 
 class Flight(Protocol):
-    """The one append whose answer is awaited, or unknown."""
+    """The one append in flight, or with an unknown outcome."""
 
     @property
     def pendings(self) -> list[Pending]: ...
@@ -95,7 +95,7 @@ class Appender(ABC, Generic[F]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing queued, nothing in flight."""
+        """Whether the queue is empty and no append is in flight."""
         return not self._queue and self._flight is None and self._recovering is None and self._verifying is None
 
     @property
@@ -120,7 +120,7 @@ class Appender(ABC, Generic[F]):
 
     @abstractmethod
     def _took(self, flight: F, reply: Any) -> bool:
-        """Told of an answer that is no error: whether the append is in the log, whose batches then are answered."""
+        """Handles a reply without an error: if the append is in the log, its batches are answered."""
 
     @abstractmethod
     def _prepare_resend(self, flight: F) -> F | None:
@@ -138,7 +138,7 @@ class Appender(ABC, Generic[F]):
             self._pump()
 
     def _pump(self) -> None:
-        """Sends the next append, if there is one and what is known of the partition can be relied on."""
+        """Sends the next append, if there is one and the cached state of the partition is valid."""
         if not self._queue:
             return
         if not self._partition.may_append:
@@ -222,7 +222,7 @@ class Appender(ABC, Generic[F]):
         )
 
     def _is_verified(self, flight: F) -> bool:
-        """Whether what was found out about the transactions of an append still holds: not on another server."""
+        """Whether the verified transactions of an append are still valid: not on another server."""
         coming: dict[int, Coming] = {}
         for pending in flight.pendings:
             if self._is_to_verify(pending, coming):
@@ -232,7 +232,7 @@ class Appender(ABC, Generic[F]):
         return True
 
     async def _verify(self) -> None:
-        """Asks for the batch at the head of the queue, which nothing overtakes meanwhile; then goes on."""
+        """Verifies the batch at the head of the queue, which blocks the others meanwhile; then goes on."""
         first = self._queue[0]
         assert first.verification is not None
         try:
@@ -304,7 +304,7 @@ class Appender(ABC, Generic[F]):
             self._recovering = asyncio.create_task(work, name=f"recover {self._partition!r}")
 
     async def _recover_until_sure(self, pause_s: float) -> None:
-        """Waits for the store, settles what is unknown, then goes on; gives up batches whose time is over."""
+        """Waits for the store, resolves the unknown outcome, then goes on; expired batches are given up."""
         partition = self._partition
         try:
             while self._give_up_overdue():
@@ -354,7 +354,7 @@ class Appender(ABC, Generic[F]):
         self._send_next(just_looked=True)
 
     def _give_up_overdue(self) -> bool:
-        """Answers the batches whose time is over; whether any are left to care for.
+        """Answers expired batches; returns whether any are left.
 
         What a producer sent behind such a batch is given up with it: it must not go into the log before it.
         """
@@ -373,7 +373,7 @@ class Appender(ABC, Generic[F]):
         return self._flight is not None or bool(self._queue)
 
     async def close(self) -> None:
-        """Answers what still waits; nothing is appended any more."""
+        """Answers everything still queued; no more appends."""
         for task in (self._recovering, self._verifying):
             if task is not None:
                 task.cancel()

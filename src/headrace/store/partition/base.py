@@ -1,4 +1,4 @@
-"""A partition as the broker sees it, and what both formats share.
+"""A partition as the broker sees it: the interface and shared code of both formats.
 
 A node's cached state of a partition (`end`, `log_start`, producers, index) is only as good as the last sign of trouble
 (`store/confidence.py`): after one, nothing is answered from memory until `confirm()` has read the store again. The
@@ -81,7 +81,7 @@ class Partition(Readable):
         return f"{self.topic.name}-{self.number}"
 
     async def close(self) -> None:
-        """Answers whoever still waits, and ends what goes on in the background."""
+        """Answers all waiters and stops background work."""
         if self._confirming is not None:
             self._confirming.cancel()
         await self.writer.close()
@@ -100,12 +100,12 @@ class Partition(Readable):
 
     @property
     def is_in_step(self) -> bool:
-        """Whether what is known was seen in the store on this connection, with no refusal since."""
+        """Whether the cached state was read on this connection, with no refused append since."""
         return self.link.is_up and self.confidence.level(self.outlook.view) >= Level.SHARED
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether what is known was seen in the store since the last sign of trouble, a lease in doubt included."""
+        """Whether the cached state was read after the last sign of trouble, including a doubtful lease."""
         return self.confidence.seen == self.outlook.view and self.link.is_up and self.nodes.lease_is_valid
 
     @property
@@ -115,7 +115,7 @@ class Partition(Readable):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing has to be found out elsewhere before the partition can be taken up."""
+        """Whether the partition can be taken over without asking other nodes or the lake."""
         return True
 
     async def confirm_end(self) -> None:
@@ -132,7 +132,7 @@ class Partition(Readable):
         self.confidence.doubt()
 
     async def confirm(self) -> None:
-        """Returns once what is known was seen in the store; everybody who waits shares one look."""
+        """Returns once the cached state is confirmed by the store; concurrent callers share one read."""
         while not self.is_confirmed:
             await self._share_look()
             if self.is_in_step and not self.nodes.lease_is_valid:
@@ -154,7 +154,7 @@ class Partition(Readable):
         await asyncio.shield(self._confirming)
 
     async def _look(self) -> None:
-        """Brings what is known up to what is in the store, and the store up to what was promised."""
+        """Brings the cached state up to date, and the store up to everything acknowledged."""
         if not self.link.is_up:
             raise StoreAway
         view, seen = self.outlook.view, self.confidence.seen
@@ -172,19 +172,19 @@ class Partition(Readable):
 
     @abstractmethod
     async def load(self) -> None:
-        """The first look: reads what the store knows of the partition."""
+        """The first load from the store."""
 
     @abstractmethod
     async def recover(self) -> None:
-        """Compares another server's log with what was acknowledged, and appends again what is missing."""
+        """Compares another server's log with the acknowledged one, and appends again what is missing."""
 
     @abstractmethod
     async def catch_up(self) -> None:
-        """Takes in what somebody else appended, or what we did without learning of it."""
+        """Reads entries that others appended, or that we appended without seeing the reply."""
 
     @abstractmethod
     async def remake_rest(self) -> None:
-        """Restores what another node, which made the log again, did not come to; what nobody has is a gap."""
+        """Finishes a restore that another node began and did not finish; what cannot be restored is a gap."""
 
     @abstractmethod
     async def go_behind_lost(self) -> None:
@@ -220,7 +220,7 @@ class Partition(Readable):
             raise PartitionGone(repr(self))
 
     def vanish(self) -> None:
-        """The partition was deleted: nothing of it is answered any more, and long polls go."""
+        """The partition was deleted: stops answering, and ends its long polls."""
         self.is_gone = True
         self.doubt()
         self.tail.clear()
@@ -262,7 +262,7 @@ class Partition(Readable):
         return self.context.cold()
 
     def count_event(self, name: str, number: int) -> None:
-        """Counts what people should see."""
+        """Counts an event for the metrics."""
         self.context.events[name] += number
 
     @property
@@ -333,14 +333,14 @@ class Partition(Readable):
 
     @abstractmethod
     async def delete_before(self, offset: int) -> None:
-        """Makes `offset` the log start and frees what lies before it; OFFSET_OUT_OF_RANGE past the end."""
+        """Makes `offset` the log start and deletes everything before it; OFFSET_OUT_OF_RANGE past the end."""
 
     @abstractmethod
     async def enforce_retention(self, retention_ms: int, retention_bytes: int) -> None:
-        """Removes what a topic's configs no longer keep."""
+        """Applies the retention configs of the topic."""
 
     async def leave_to_lake(self, limits: Limits) -> Trouble | None:
-        """Makes records cold as far as the limits ask and the lake allows; what stands in the way, if something does.
+        """Drops records from Redis as far as limits and lake allow; returns the obstacle, if any.
 
         Of a format that is never tiered nothing leaves.
         """
@@ -354,12 +354,12 @@ class Partition(Readable):
         """
 
     async def records_from(self, offset: int) -> int | None:
-        """The number of records at or above an offset; None where nobody counts, or it is too much to count."""
+        """The number of records from an offset on; None if it is unknown or too expensive to count."""
         return None
 
     @abstractmethod
     async def save_producers(self) -> None:
-        """Stores what makes reading the producers' state again cheap."""
+        """Stores a snapshot of the producers, which makes the next load cheap."""
 
     async def save_start(self, offset: int) -> None:
         """Moves the log start up, in the store and then here."""
@@ -387,6 +387,6 @@ class Partition(Readable):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Takes note of a failure, so that one that nobody waits for any more is no unhandled one."""
+    """Marks a failure as seen, so that asyncio does not report it when no caller is left."""
     if not task.cancelled():
         task.exception()

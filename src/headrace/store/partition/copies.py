@@ -88,7 +88,7 @@ class Copies:
 
     @property
     def stable_end(self) -> int:
-        """A transaction whose end is behind the high watermark is still open to readers."""
+        """A transaction that ends behind the high watermark is still open for readers."""
         high_watermark = self.high_watermark
         if high_watermark >= self._partition.end:
             return self._partition.ended_up_to
@@ -221,13 +221,13 @@ class Copies:
             self._partition.wake()
 
     async def _load(self) -> None:
-        """This node was not there before: what was readable then is readable now, also while replicas are away."""
+        """After a take-over: records readable before stay readable, even while replicas are away."""
         stored = await self._partition.link.call("HGET", self._partition.keys.meta, "copied")
         end = int(stored or 0)
         self._show(end, 0, min(end, self._partition.ended_up_to))
 
     def _answer(self, error: KafkaError | None) -> None:
-        """Tells those whose batches are sure; all of them of an error, or if nothing has to be waited for any more."""
+        """Answers confirmed batches; all of them after an error, or when no confirmation is needed any more."""
         is_over = error is not None or not self.wanted
         left = []
         for waiter in self._waiters:

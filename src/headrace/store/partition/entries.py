@@ -1,4 +1,4 @@
-"""Batches in memory and on their way to a Fetch, and what entries of both formats have in common. Pure."""
+"""Cached batches, and the common parts of entries in both formats. Pure."""
 
 from __future__ import annotations
 

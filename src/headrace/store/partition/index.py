@@ -193,7 +193,7 @@ class Index:
         return self.size_bytes - (point.size_bytes if point else 0)
 
     def bytes_up_to(self, offset: int) -> int:
-        """The size of the log up to an offset, to within one interval; what the open stretch has counts whole."""
+        """The size of the log up to an offset, to within one interval; the open stretch counts in full."""
         at = bisect_right(self.offsets, offset) - 1
         if at < 0:
             return self.sizes[0] if self.sizes else 0
@@ -215,7 +215,7 @@ class Index:
         return Stretch(first, stop, newest[at], before)
 
     def newest_stretch(self, start: int) -> Stretch | None:
-        """The first of those stretches with the newest record, the one that goes to the end left out; None if none."""
+        """The first stretch with the newest record, without the open one at the end."""
         at, stop = self._at(start), len(self.offsets) - 1
         if at >= stop or (newest := max(self.newest[at:stop])) == NO_TIMESTAMP:
             return None
@@ -230,7 +230,7 @@ class Index:
         return self._stretch(len(self.offsets) - 1) if self.offsets else None
 
     def correct(self, stretch: Stretch, newest: int) -> None:
-        """Told that what is left of a stretch has nothing newer than this: records were deleted since."""
+        """Lowers the newest time of a stretch after records were deleted."""
         at = bisect_left(self.offsets, stretch.first)
         if at < len(self.offsets) - 1 and self._stretch(at) == stretch:
             self.newest[at] = newest
@@ -251,7 +251,7 @@ class Index:
     # -- old records --------------------------------------------------------------------------------------------
 
     def expired_by_time(self, cutoff_ms: int, end: int) -> int | None:
-        """The highest indexed offset, or `end`, all of whose predecessors are older than the cutoff."""
+        """The highest indexed offset, or `end`, with only older records than the cutoff before it."""
         expired = None
         for at, age in enumerate(self.ages):
             if age >= cutoff_ms:
@@ -266,7 +266,7 @@ class Index:
         return self.offsets[at] if at >= 0 else None
 
     def begin_at(self, point: Point) -> None:
-        """Drops what lies before a point, which is the first one from now on; the stretch that it cuts keeps its times.
+        """Drops everything before a point, which becomes the first one; a cut stretch keeps its times.
 
         Of a log that was compacted up to there: what is left of it has an index of its own.
         """
@@ -293,7 +293,7 @@ class Index:
             self.newest[-1], self.ages[-1] = totals[3:]
 
     def forget_before(self, offset: int) -> int | None:
-        """Drops the points that nothing refers to any more; returns the first one kept."""
+        """Drops unused points; returns the first one kept."""
         at = bisect_right(self.offsets, offset) - 1
         if at > 0:
             for points in (self.offsets, self.timestamps, self.sizes, self.counts, self.newest, self.ages):

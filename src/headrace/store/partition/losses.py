@@ -35,7 +35,7 @@ class EpochStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gap(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets that were given out and whose records the store lost."""
+    """Offsets whose records were acknowledged and then lost by the store."""
 
     start: int
     end: int
@@ -83,7 +83,7 @@ def parse(facts: list[Any]) -> Meta:
 
 
 def adopt(partition: Partition, meta: Meta) -> None:
-    """Takes over what is newer in the store than here: another node may have met a loss, or moved the log start."""
+    """Takes newer values from the store: another node may have noted a loss, or moved the log start."""
     partition.log_start = max(partition.log_start, meta.start)
     partition.trimmed_to = max(partition.trimmed_to, meta.local)
     partition.floor = max(partition.floor, meta.floor)
@@ -137,14 +137,14 @@ async def give_up(partition: Partition, start: int, end: int) -> None:
 
 
 async def finish_remaking(partition: Partition) -> None:
-    """Goes on with a log that was made again by a node that died over it: what it did not come to is a loss too."""
+    """Continues with a log whose restore was cut short by the death of its node: the rest is lost too."""
     if partition.is_being_remade and origin.leads(partition):
         await partition.remake_rest()
         await note_remade(partition)
 
 
 async def note_remade(partition: Partition) -> None:
-    """All that could be restored is there, and what could not is noted."""
+    """The restore is complete: everything is back, or noted as lost."""
     await partition.link.call("HDEL", partition.keys.meta, "remaking")
     partition.is_being_remade = False
 
@@ -154,7 +154,7 @@ def _is_noted(partition: Partition, start: int, end: int) -> bool:
 
 
 async def go_behind(partition: Partition, start: int, end: int) -> None:
-    """Gives up offsets whose records the store lost and the lake has: as with a gap, but readers miss nothing."""
+    """Skips offsets that are lost in the store but present in the lake: readers miss nothing."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
@@ -165,7 +165,7 @@ async def go_behind(partition: Partition, start: int, end: int) -> None:
 
 
 async def leave_margin(partition: Partition, start: int, end: int) -> None:
-    """Gives up offsets that may have been given out and lost: no error, for nobody knows of a loss."""
+    """Skips offsets that may have been acknowledged and lost: not an error, since no loss is known."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
@@ -196,7 +196,7 @@ async def _rise(partition: Partition, stored: Meta, end: int, gaps: list[Gap]) -
 
 
 async def save_again(partition: Partition) -> None:
-    """Stores what is known of losses again, as far as the store has forgotten it."""
+    """Writes back known losses that the store has forgotten."""
     saved = False
     while not saved:
         stored = await _adopt_stored(partition)
@@ -212,7 +212,7 @@ def _last(meta: Meta) -> int:
 
 
 async def _save(partition: Partition, stored: Meta, new: Meta) -> bool:
-    """Writes losses over those that were read; false if others are there by now."""
+    """Replaces the losses that were read; false if they have changed meanwhile."""
     reply = await partition.scripts.run(
         "save_losses",
         [partition.keys.meta, partition.keys.there],

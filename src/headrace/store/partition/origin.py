@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def may_have_gone_back(partition: Partition) -> bool:
-    """Whether records may be missing that a node gave out which is not there to tell."""
+    """Whether records acknowledged by a node that is gone may be missing."""
     server, _, node = partition.taken_up.rpartition(" ")
     is_as_left = partition.left is not None and partition.end >= partition.left
     is_another = server != partition.link.identity and node != partition.context.process
@@ -31,7 +31,7 @@ def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
 
 
 async def take_up(partition: Partition) -> None:
-    """Makes this node the one that is known to write, if it leads the partition: before it appends anything."""
+    """Registers this node as the partition's writer, if it leads it, before its first append."""
     mine = _signature(partition)
     if (partition.taken_up == mine and partition.left is None) or not partition.is_settled or not leads(partition):
         return
@@ -59,7 +59,7 @@ async def leave(partition: Partition) -> None:
 
 
 def is_ours(partition: Partition) -> bool:
-    """Whether this node is the one that is known to write, and may: it has taken the partition up, and leads it."""
+    """Whether this node is the registered writer and still leads the partition."""
     is_taken_up = partition.taken_up == _signature(partition) and partition.left is None
     return is_taken_up and partition.is_confirmed and leads(partition)
 
@@ -69,6 +69,6 @@ def _signature(partition: Partition) -> str:
 
 
 def leads(partition: Partition) -> bool:
-    """Whether this node is the leader: the one to make good what the store lost."""
+    """Whether this node is the leader, which restores lost records."""
     nodes = partition.nodes
     return nodes.leader(partition.current_topic, partition.number) == nodes.me

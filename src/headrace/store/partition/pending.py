@@ -54,7 +54,7 @@ class Pending(ABC):
     @property
     @abstractmethod
     def is_answered(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether its caller has given up."""
 
     @abstractmethod
     async def answered(self) -> None:

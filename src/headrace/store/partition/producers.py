@@ -66,7 +66,7 @@ class KnownProducer(msgspec.Struct, array_like=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """The last of a producer's batches that go into the log before the one that is checked."""
+    """A producer's last queued batch before the one being checked."""
 
     epoch: int
     last: int
@@ -121,7 +121,7 @@ class Producers:
         return next(iter(self.open.values()), None)
 
     def last_marker(self, producer_id: int) -> int:
-        """The offset of a producer's last marker: while it stays, what was found out about its transaction holds."""
+        """The offset of a producer's last marker: until it changes, a verification of its transaction holds."""
         known = self.by_id.get(producer_id)
         return known.marker if known is not None else NO_MARKER
 
@@ -160,7 +160,7 @@ class Producers:
         return producer_id in self.open and known is not None and known.epoch < epoch
 
     def check(self, header: BatchHeader, coming: dict[int, Coming]) -> None:
-        """Raises what Kafka answers to a batch that does not follow its producer's last one."""
+        """Raises Kafka's error for a batch that does not follow its producer's last one."""
         before = coming.get(header.producer_id)
         known = self.by_id.get(header.producer_id)
         if before is None and known is not None:
@@ -198,7 +198,7 @@ class Producers:
         return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2
 
     def check_marker(self, header: BatchHeader, verification: Verification) -> None:
-        """Raises what is wrong with a marker: of a coordinator that was replaced, or of a producer that was."""
+        """Raises the error for a marker of a fenced coordinator or producer."""
         known, marker = self.by_id.get(header.producer_id), verification.marker
         if known is None or marker is None:
             return
@@ -253,7 +253,7 @@ class Producers:
         }
 
     def forget_between(self, start: int, end: int) -> None:
-        """Forgets the producers whose last batch the store lost; what they had open here stays open until a marker."""
+        """Forgets producers whose last batch was lost; their open transactions stay open until a marker."""
         for key, known in list(self.by_id.items()):
             if start <= known.last_base < end:
                 if key in self.open and self.open[key] < start:

@@ -45,7 +45,7 @@ class Readable(ABC):
 
     @property
     def high_watermark(self) -> int:
-        """Where consumers stop: the end, or what enough replicas have where the topic asks for that."""
+        """The high watermark: the end, or the end confirmed by enough replicas where the topic requires them."""
         return self.ends.high_watermark
 
     @property
@@ -81,7 +81,7 @@ class Readable(ABC):
         self.watchers.discard(watcher)
 
     def tell_watchers(self) -> None:
-        """Told that the end moved: wakes the long polls once what is new may be read."""
+        """The end moved: wakes the long polls once the new records are readable."""
         if self.policy.replicas and self._me.copies.holds_back():
             return
         if self.watchers:

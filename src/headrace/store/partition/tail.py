@@ -1,4 +1,4 @@
-"""The tail cache: the newest entries of all partitions, for most consumers and for restoring what a store lost.
+"""The tail cache: the newest entries of all partitions, for consumers and for restoring lost records.
 
 One limit for all partitions: the oldest entries are evicted first. A partition's cached entries are always its last
 ones, without a hole, so a reader is served from here exactly when its offset is not before the first of them.
@@ -60,7 +60,7 @@ class Tail:
         return self._entries[-1] if len(self) else None
 
     def holds(self, offset: int) -> bool:
-        """Whether reading from this offset on needs nothing but the cache."""
+        """Whether the cache holds everything from this offset on."""
         return len(self) > 0 and self._bases[self._first] <= offset
 
     def since(self, offset: int) -> Iterator[Entry]:
@@ -95,7 +95,7 @@ class TailCache:
         self._order: deque[Tail] = deque()
 
     def added(self, tail: Tail, size_bytes: int) -> None:
-        """Makes room by dropping what was added first, of whichever partition."""
+        """Makes room by dropping the oldest entries, whatever their partition."""
         self._order.append(tail)
         self.size_bytes += size_bytes
         while self.size_bytes > self.limit_bytes:

@@ -10,7 +10,7 @@ from headrace.wire.errors import ErrorCode
 
 
 class NotConfirmed(StoreError):
-    """The write was made, but too few replicas have it: whoever made it does not answer for it."""
+    """The write was made, but too few replicas confirmed it."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few replicas have a write")
@@ -29,6 +29,6 @@ class CopiedWrites:
             await shard.replicas.check(wanted)
 
     async def confirm(self, shard: Shard, key: str) -> None:
-        """Returns once enough have what the server acknowledged, `key` among it; NotConfirmed if they do not."""
+        """Returns once enough replicas have all acknowledged writes, including that of `key`; else NotConfirmed."""
         if (wanted := self.wanted()) and not await shard.replicas.have(f"{key}:touched", wanted):
             raise NotConfirmed

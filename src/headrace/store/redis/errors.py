@@ -10,7 +10,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 
 class StoreError(KafkaError):
-    """The store did not do what was asked. Unless it is OutcomeUnknown, nothing was changed."""
+    """A command failed. Unless it is OutcomeUnknown, nothing was changed."""
 
 
 class StoreAway(StoreError):
@@ -54,7 +54,7 @@ class RedisError(StoreError):
 
     @property
     def is_refused_id(self) -> bool:
-        """XADD found an id that is not above the last one: somebody else appended."""
+        """XADD refused an id that is not above the last one: another writer appended."""
         return "equal or smaller" in str(self)
 
     @property
@@ -91,4 +91,4 @@ PASSING_KINDS = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "
 
 
 class StoreRefused(Exception):
-    """This Redis cannot hold a log; the message says why and what to do."""
+    """This Redis is unusable for a log; the message has the reason and the remedy."""

@@ -80,7 +80,7 @@ class RedisLink:
         self.on_redirect: Callable[[RedisError], object] | None = None
 
     async def start(self) -> None:
-        """Connects, and raises what stands in the way if that fails; from then on the link looks after itself."""
+        """Connects, or raises the reason; from then on the link reconnects by itself."""
         await self._connect()
         self.start_soon()
 
@@ -161,7 +161,7 @@ class RedisLink:
         self._wire.send_then(chunks, then)
 
     def post(self, *arguments: Argument) -> None:
-        """Sends a command whose loss costs nothing but work."""
+        """Sends a command that may be lost without harm."""
         if self.is_up and self._wire is not None:
             self._wire.post(hiredis.pack_command(cast("Any", arguments)))
 
@@ -258,7 +258,7 @@ class RedisLink:
             wire.listen(self._channel)
 
     def listen_to(self, channel: str, on_message: Callable[[bytes], None]) -> None:
-        """Turns this link into one that listens to a channel, on this connection and all later ones."""
+        """Subscribes this link to a channel, on this connection and all later ones."""
         self._channel, self.on_message = channel, on_message
         if self._wire is not None and not self._wire.closed.done():
             self._wire.listen(channel)
@@ -316,7 +316,7 @@ class RedisLink:
 
 
 def _reason(error: OSError, *, is_tls: bool) -> str:
-    """Why there is no connection, with what to try; asyncio leaves some errors without a word."""
+    """Why there is no connection, and what to try; some of asyncio's errors have no text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message} (a CA of your own? add ?ssl_ca_certs=FILE)"
     if error.filename:

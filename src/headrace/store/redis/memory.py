@@ -75,7 +75,7 @@ class Memory:
         self._policy = policy
 
     def note_policy(self, policy: str) -> None:
-        """Says it once when somebody changes what the server does when it is full."""
+        """Warns once when the server's eviction policy is changed."""
         if policy == self._policy:
             return
         self._policy = policy

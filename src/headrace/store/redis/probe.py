@@ -23,7 +23,7 @@ class _Way(Protocol):
 
 
 async def check_commands(topology: Topology, prefix: str) -> None:
-    """Raises StoreRefused with the names of what is missing."""
+    """Raises StoreRefused with the missing commands."""
     token = token_hex(8)
     way = topology.slot_of(f"{{{token}}}").link
     missing = [name for name in await missing_commands(way, prefix, token) if name.split(" ")[0] not in _DISPENSABLE]
@@ -48,7 +48,7 @@ async def missing_commands(way: _Way, prefix: str, token: str = "") -> list[str]
 
 
 def commands(prefix: str, token: str = "") -> list[tuple[Argument, ...]]:
-    """Every kind of command that the store sends, on keys that nobody uses."""
+    """Every kind of command that the store sends, on scratch keys."""
     stem = f"{prefix}:probe:{{{token or token_hex(8)}}}"
     stream, table, names = f"{stem}:stream", f"{stem}:hash", f"{stem}:other"
     return [

@@ -1,4 +1,4 @@
-"""The replicas of one server: how many are in sync, and whether enough have what was written.
+"""The replicas of one server: how many are in sync, and whether enough have the latest writes.
 
 WAIT reports on the last write of its own connection; without one it reports success even while a replica hangs. So a
 small write precedes it. Everything behind a WAIT on its connection waits too, so WAIT has its own links, one per number
@@ -88,7 +88,7 @@ class Replicas:
         return self._known
 
     def note_greeting(self) -> None:
-        """Takes in what the server said when the link was made."""
+        """Takes the replica count from the server's greeting."""
         self.most_seen = max(self.most_seen, count_in_step(self._link.server))
 
     def doubt(self) -> None:
@@ -187,7 +187,7 @@ class _Waits:
             piece_s *= 2
 
     def _touch(self, key: str) -> tuple[Argument, ...]:
-        """A write that changes nothing. A longer life for a key that is there works when Redis is full, too."""
+        """A write without effect: extending a key's expiry works even when Redis is full."""
         now = asyncio.get_running_loop().time()
         if now - self._touched.get(key, -_TOUCH_ANEW_S) < _TOUCH_ANEW_S:
             return "PEXPIRE", key, _TOUCHED_FOR_MS

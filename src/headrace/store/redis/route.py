@@ -93,7 +93,7 @@ class Route:
         self._link.send_then(chunks, then)
 
     def post(self, *arguments: Argument) -> None:
-        """Sends a command whose loss costs nothing but work."""
+        """Sends a command that may be lost without harm."""
         self._link.post(*arguments)
 
     # -- following the slot -------------------------------------------------------------------------------------

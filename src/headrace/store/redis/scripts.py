@@ -126,7 +126,7 @@ SOURCES = _OF_ROOMS | {
 
 
 class _Way(Protocol):
-    """To a server, or to the one that has a slot."""
+    """Runs on a server, or on the server of a slot."""
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
 

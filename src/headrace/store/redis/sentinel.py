@@ -88,7 +88,7 @@ class Sentinels:
         raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})")
 
     def _trouble(self) -> str:
-        """Why one that is silent cannot be asked: a wrong password looks like a dead sentinel otherwise."""
+        """Why a sentinel does not answer: otherwise a wrong password looks like a dead sentinel."""
         why = next((f"{place}: {link.why_away}" for place, link in self._links.items() if not link.is_up), "")
         return f"; {why}" if why else ""
 

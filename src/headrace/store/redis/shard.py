@@ -94,5 +94,5 @@ class Shard:
             other.drop("the server was replaced")
 
     def post(self, *arguments: Argument) -> None:
-        """Sends a command whose loss costs nothing but work."""
+        """Sends a command that may be lost without harm."""
         self.link.post(*arguments)

@@ -1,4 +1,4 @@
-"""A server for people: its memory, what it keeps on disk, and its replicas, as INFO says it."""
+"""The status of a server for display: memory, persistence and replicas, from INFO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a stream's key, for people: what XINFO says about it and its groups, and their pending entries.
+"""The status of a stream's key for display: XINFO of the stream and its groups, and pending entries.
 
 Redis code has its own consumer groups on the key, next to those of Kafka's clients.
 """

@@ -45,7 +45,7 @@ class Slot:
 
 
 def slot_number(key: str) -> int:
-    """The slot of a key: a checksum of what is between its first braces, or of all of it."""
+    """The slot of a key: a checksum of its hash tag, or of the whole key."""
     begin = key.find("{") + 1
     end = key.find("}", begin) if begin else 0
     tag = key[begin:end] if end > begin else key
@@ -96,7 +96,7 @@ class Topology(ABC):
         return True
 
     async def call_each(self, commands: Iterable[tuple[Argument, ...]]) -> list[Any]:
-        """The replies of commands whose keys (the first argument of each) are in whichever slots."""
+        """The replies of commands in any slots (each one's first argument is its key)."""
         numbered = list(enumerate(commands))
         by_slot: dict[Slot, list[int]] = {}
         for at, command in numbered:
@@ -190,7 +190,7 @@ class OneServer(Topology):
 
 
 def part_of_a_cluster(address: Address) -> str:
-    """What to tell whoever names one server of a cluster alone."""
+    """The error for a URL that names a single server of a cluster."""
     where = "HOST:PORT" if address.path else f"{address.host}:{address.port}"
     return f"{address} is part of a cluster; start with --redis redis{'s' if address.tls else ''}+cluster://{where}"
 

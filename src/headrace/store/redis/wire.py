@@ -60,7 +60,7 @@ class RedisWire(asyncio.Protocol):
         return future
 
     def post(self, command: Buffer) -> None:
-        """Sends a command of which nobody wants to know what became, in one write with what is sent next."""
+        """Sends a command without waiting for its outcome, in one write with the next command."""
         if not self._posted:
             self.loop.call_soon(self._send_posted)
         self._posted.append(command)
@@ -161,7 +161,7 @@ class RedisWire(asyncio.Protocol):
             self.abort(f"no reply for {timeout_s:g} s")
 
     def abort(self, why: str) -> None:
-        """Closes at once; what waits fails when the transport says so, which is soon, not now."""
+        """Closes at once; pending commands fail when the transport reports it, a moment later."""
         if self._is_aborted:
             return
         self._is_aborted = True
@@ -172,7 +172,7 @@ class RedisWire(asyncio.Protocol):
 
 
 def _tell(then: Then, reply: Any, error: Exception | None) -> None:
-    """A fault of whoever is told must not cost the others their replies."""
+    """An exception in one callback must not cost others their replies."""
     try:
         then(reply, error)
     except Exception:

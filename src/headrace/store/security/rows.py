@@ -36,7 +36,7 @@ class SecurityRows(SharedHash):
         return self.rows.get(f"{organisation}/{name}")
 
     async def put(self, organisation: str, name: str, row: bytes) -> bool:
-        """Makes a row what it is to be, whatever it was; false if it was that already."""
+        """Sets a row; false if it already had this value."""
         return await self._settle(f"{organisation}/{name}", row)
 
     async def drop(self, organisation: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Bytes stored by organisations: each node reports what it leads, and all nodes add it up.
+"""Bytes stored by organisations: each node reports its partitions, and all nodes add them up.
 
 A hash next to the organisations, written and read every few seconds, and only for organisations with such a limit.
 """
@@ -21,7 +21,7 @@ class Usage:
         """The organisations that have reached their limit."""
 
     async def tell(self, led_bytes: dict[str, int]) -> None:
-        """Stores what this node leads, by organisation, and learns what the others do."""
+        """Stores this node's bytes by organisation, and reads the other nodes'."""
         link = self._store.topology.slot_of(self._key).link
         me = self._store.nodes.me.id
         for organisation, size in led_bytes.items():

@@ -47,7 +47,7 @@ class Users(SharedHash):
         return any(user.is_super for user in self.of(organisation).values())
 
     async def update(self, name: LoginName, decide: Callable[[User | None], User | None]) -> None:
-        """Replaces a user by what `decide` makes of it, None standing for none; asks again if another was faster."""
+        """Replaces a user by the result of `decide`, None meaning no user; retries if another node was faster."""
         while True:
             user = decide(self.get(name))
             if await self.change(str(name), None if user is None else _packed(user)):

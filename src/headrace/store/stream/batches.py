@@ -96,7 +96,7 @@ class _OpenBatch:
         return self._append_ms is None or raw_id.startswith(self._append_ms)
 
     def encode_value(self, offset: int, value: bytes) -> bytes:
-        """A record that is nothing but a value, at the batch's time: most are."""
+        """A record with only a value, at the batch's time: the most common kind."""
         delta, length = _number(offset - self.base_offset), _number(len(value))
         size = _number(4 + len(delta) + len(length) + len(value))
         return b"".join((size, b"\0\0", delta, _NULL, length, value, b"\0"))

@@ -116,7 +116,7 @@ class StreamIds:
         return self.last_offset >= 0 and (last.sequence >> self.bits > 0 or self.last_offset != self.natural(last))
 
     def load(self, exceptions: Iterable[Exceptional]) -> None:
-        """Takes the stored table; what it covers is known from now on."""
+        """Loads the stored table."""
         self.exceptions = list(exceptions)
         self._ids = [one.id for one in self.exceptions]
         self._offsets = [one.offset for one in self.exceptions]
@@ -173,7 +173,7 @@ class StreamIds:
         return NumberedEntries(offsets, found, last, last_offset)
 
     def accept(self, reading: NumberedEntries) -> None:
-        """Takes a reading whose exceptions are stored."""
+        """Adopts a reading once its exceptions are stored."""
         for one in reading.exceptions:
             self.exceptions.append(one)
             self._ids.append(one.id)
@@ -204,7 +204,7 @@ class StreamIds:
         return FreeIds(StreamId(self.last.ms, self.last.sequence + step), offset, False)
 
     def forget_before(self, offset: int) -> StreamId | None:
-        """Drops the exceptions that nothing refers to any more, in a new table; gives the first one kept."""
+        """A new table without unused exceptions, and the first one kept."""
         at = bisect_right(self._offsets, offset) - 1
         if at > 0:
             self.exceptions, self._ids, self._offsets = self.exceptions[at:], self._ids[at:], self._offsets[at:]

@@ -25,7 +25,7 @@ _READ_BYTES = 256 << 10
 
 
 async def load(partition: StreamPartition) -> None:
-    """Reads what the store knows of a partition, and the stream behind the last point of the index."""
+    """Loads a partition, and the stream behind the last index point."""
     partition.forget()
     link, keys, ids = partition.link, partition.keys, partition.ids
     exists, beside, owner, facts, seen, producers, points, table = await link.pipeline(
@@ -79,7 +79,7 @@ def _before(entry: StreamId) -> StreamId:
 
 
 async def catch_up(partition: StreamPartition) -> None:
-    """Takes in what Redis code or another node appended, or what we did without learning of it."""
+    """Reads entries appended by Redis code or other nodes, or by us without seeing the reply."""
     link, keys, end = partition.link, partition.keys, partition.end
     count, until = _READ_COUNT_FIRST, None
     while True:
@@ -127,7 +127,7 @@ async def _take_in(partition: StreamPartition, rows: list[Any], *, cache: bool) 
 
 
 async def _accept(partition: StreamPartition, raw_ids: list[bytes]) -> list[int]:
-    """The offsets of entries; what is exceptional about them is stored first."""
+    """The offsets of entries; exceptional ids are stored first."""
     ids = partition.ids
     while True:
         reading = ids.read(raw_ids)
@@ -167,7 +167,7 @@ async def _settle_producers(partition: StreamPartition, version: int) -> None:
 
 
 async def go_behind_last_id(partition: StreamPartition) -> None:
-    """Counts ids that nothing has any more, because the last entries were removed by hand."""
+    """Counts ids at the end whose entries were removed by hand."""
     generated = parse_id((await partition.info())[b"last-generated-id"])
     if generated > partition.ids.last and not await _newer(partition):
         await _accept(partition, [str(generated).encode()])

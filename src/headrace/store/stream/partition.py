@@ -63,7 +63,7 @@ class StreamPartition(Partition):
         self.writer = StreamWriter(self)
 
     def forget(self) -> None:
-        """Drops what is known of the stream, so that the next look reads it from its start."""
+        """Drops the cached state, so that the next load reads the stream from its start."""
         self.confidence.forget()
         self.log_start = 0
         self.end = 0
@@ -81,7 +81,7 @@ class StreamPartition(Partition):
         return True
 
     async def confirm(self) -> None:
-        """Returns after a look that began after this call: another one under way may have missed what came since."""
+        """Returns after a read that began after this call: an earlier one may have missed recent entries."""
         if self._confirming is not None and not self._confirming.done():
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._confirming)
@@ -106,7 +106,7 @@ class StreamPartition(Partition):
         await stream_look.go_behind_lost(self)
 
     async def go_behind_last_id(self) -> None:
-        """Leaves ids behind that the server refuses although nothing has them."""
+        """Skips ids that the server refuses although no entry has them."""
         await stream_look.go_behind_last_id(self)
 
     async def info(self) -> dict[bytes, Any]:
@@ -158,7 +158,7 @@ class StreamPartition(Partition):
         self.end = max(self.end, offsets[-1] + 1)
 
     def _cache_rows(self, rows: list[Any], offsets: list[int]) -> None:
-        """Keeps batches of what was read, apart what the same entries can be made of again and what they cannot."""
+        """Caches the batches that were read; those from which the entries cannot be rebuilt are kept apart."""
         for can_restore, group in groupby(range(len(rows)), lambda at: self._can_restore(rows[at], offsets[at])):
             places = list(group)
             span = slice(places[0], places[-1] + 1)

@@ -18,7 +18,7 @@ _OUTDATED = -1
 
 
 class StreamProducers(Producers):
-    """The producers of one partition, and what the store has of them."""
+    """The producers of one partition, in memory and in the store."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class StreamProducers(Producers):
         self.version = version if version == self.version + 1 else _OUTDATED
 
     def load_states(self, rows: Iterable[tuple[bytes, bytes]], ids: StreamIds) -> None:
-        """Takes what the store has."""
+        """Loads the stored state."""
         self.states = {int(producer_id): state for producer_id, state in rows}
         self.by_id = {producer_id: _parse(state, ids) for producer_id, state in self.states.items()}
 

@@ -82,7 +82,7 @@ def pack_entries(records: Sequence[Record], with_time: bool) -> bytes:
 
 
 def packed_bytes(fields: Sequence[bytes]) -> int:
-    """The size of an entry: what it takes on the way to a script."""
+    """The size of an entry as an argument of a script."""
     return 1 + sum(map(len, fields)) + _FIELD_BYTES * len(fields)
 
 
@@ -90,7 +90,7 @@ def packed_bytes(fields: Sequence[bytes]) -> int:
 
 
 def id_time(ms: int) -> int:
-    """The time that an id says; one chosen by hand may be beyond what a record's time can be."""
+    """The time in an id; one chosen by hand may exceed the range of record times."""
     return min(ms, _INT64 - 1)
 
 

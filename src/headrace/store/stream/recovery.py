@@ -1,4 +1,4 @@
-"""Restores what the store lost of a stream. `log/recovery.py` does the same for the format `log`.
+"""Restores records that the store lost. `log/recovery.py` does the same for the format `log`.
 
 If another server answers, the store may have gone back in time. Acknowledged batches that are missing are appended
 again from the tail cache under their own ids, as long as nothing was appended after their place since. What cannot be
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 async def recover(partition: StreamPartition) -> None:
-    """Looks whether the last entry known is there; appends again what is missing."""
+    """Checks that the last known entry is there; appends again what is missing."""
     if await partition.link.call("EXISTS", partition.keys.log, partition.keys.meta) < 2:
         await rebuild(partition)
         return
@@ -51,7 +51,7 @@ async def recover(partition: StreamPartition) -> None:
 
 
 async def rebuild(partition: StreamPartition) -> None:
-    """Makes the stream again, and in it what the cache has."""
+    """Recreates the stream and fills it from the cache."""
     async with partition.remaking():
         await _restore_exceptions(partition)
         kept = partition.tail.first
@@ -108,7 +108,7 @@ async def _last_id(partition: StreamPartition) -> StreamId:
 
 
 async def _stored_end(partition: StreamPartition) -> int:
-    """Behind the last entry that the store has, of those that are known."""
+    """The position behind the last known entry that the store still has."""
     ids = partition.ids
     rows = await partition.link.call("XREVRANGE", partition.keys.log, str(ids.last), "-", "COUNT", 1)
     generated = await _last_id(partition)
@@ -237,7 +237,7 @@ async def _own_batch(partition: StreamPartition, entry: Entry) -> _Packed:
 
 
 def _read_records(partition: StreamPartition, entry: Entry, after: StreamId) -> _Packed:
-    """What was read of the stream and is not there: of whichever writer and producer, so without a producer's state.
+    """Batches read from the stream that are missing now, of any writer, so without producer state.
 
     No ids if none of it can follow an id: if something came behind its place since.
     """

@@ -56,7 +56,7 @@ async def _forget_before(partition: StreamPartition, offset: int) -> None:
 
 
 async def enforce_retention(partition: StreamPartition, retention_ms: int, retention_bytes: int) -> None:
-    """Removes what a topic's configs no longer keep; also notes what Redis code removed by itself."""
+    """Applies retention; also notes entries that Redis code removed."""
     await partition.confirm()
     earliest = await partition.find_earliest()
     await _forget_before(partition, earliest)

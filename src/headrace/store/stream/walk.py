@@ -32,7 +32,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored_bytes(fields: list[bytes]) -> int:
-    """About what an entry takes in a stream without holes: names that repeat are stored once."""
+    """The approximate size of an entry in a stream without holes: repeated field names are stored once."""
     values = fields[1::2]
     return sum(map(len, values)) + 4 * len(values) + 8
 

@@ -51,7 +51,7 @@ class StreamWatch:
             self._looking = asyncio.create_task(self._look_on(), name="stream looks")
 
     def _forget(self, slot: Slot | None) -> None:
-        """Told by a read that nobody has waited for its streams for a while."""
+        """Ends a read whose streams have had no waiters for a while."""
         read = self._blocked.pop(slot)
         self._store.spawn(read.close())
 
@@ -63,7 +63,7 @@ class StreamWatch:
             await read.close()
 
     async def _look_on(self) -> None:
-        """Until nobody waits."""
+        """Runs until there are no waiters."""
         while True:
             self._looked_at = {key: one for key, one in self._looked_at.items() if one.watchers and not one.is_gone}
             if not self._looked_at:

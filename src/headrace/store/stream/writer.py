@@ -36,7 +36,7 @@ _DONE, _DONE_BEFORE = 1, 2
 
 
 class _Flight(NamedTuple):
-    """The one call whose answer is awaited, or unknown."""
+    """The one call in flight, or with an unknown outcome."""
 
     pendings: list[Pending]
     number: int

@@ -172,7 +172,7 @@ class TopicPolicies:
         """The default for topics, which also applies to groups and other state of the brokers."""
 
     def set_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Puts what the broker was given behind the topics' own configs."""
+        """Adds the broker's settings as defaults for topics."""
         self._defaults = defaults
         self.revision += 1
         self.replicas = int(defaults.get(COPIES, "1")) - 1

@@ -47,7 +47,7 @@ class Leadership:
         """Topic, number of its partitions, block -> place of the leader of each partition in it."""
 
     def owner(self, what: bytes) -> Node:
-        """The node that something belongs to which is not a partition."""
+        """The owner of anything that is not a partition, such as a group."""
         if len(self._nodes) == 1:
             return self._nodes[0]
         return self._nodes[self._ranked(_bucket_of(what))[0]]
@@ -61,7 +61,7 @@ class Leadership:
         return self._nodes[self._leader(topic, partition)]
 
     def replicas(self, topic: Topic, partition: int) -> list[Node]:
-        """The leader and those that would lead next, as many as the topic asks for, on as many racks as there are."""
+        """The leader and its successors: as many nodes as the topic has replicas, spread over the racks."""
         if len(self._nodes) == 1:
             return self._nodes
         if topic.assignments and (chosen := self._chosen(topic, partition)):

@@ -66,7 +66,7 @@ class Leases:
         await self._link.close()
 
     async def claim(self, mine: Registration, instead_of: str = "") -> bool:
-        """Takes the lease unless another process holds it; the one whose token is `instead_of` loses it."""
+        """Takes the lease unless another process holds it; a holder with the token `instead_of` loses it."""
         arguments: list[Argument] = [mine.token, self.lease_ms, mine.node.id, pack_registration(mine), instead_of]
         return bool(await self._run("claim_lease", self._both(mine.node.id), arguments))
 
@@ -86,7 +86,7 @@ class Leases:
         return bool(await self._run("depose_node", self._both(seen.node.id), arguments))
 
     async def remaining_ms(self, node_id: int) -> int:
-        """How long a lease lasts unless it is renewed; below 0 if nobody holds it."""
+        """The remaining time of a lease; negative if it is free."""
         left: int = await self._call("PTTL", self._keys.node(node_id))
         return left
 
@@ -100,7 +100,7 @@ class Leases:
         return self._unpack(await self._call("HVALS", self._keys.nodes))
 
     async def look(self) -> list[SeenLease]:
-        """All rows, by id, with what their leases say."""
+        """All rows by id, with the state of their leases."""
         rows = await self.rows()
         if not rows:
             return []

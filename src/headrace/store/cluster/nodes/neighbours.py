@@ -49,7 +49,7 @@ class Neighbours:
         """Nodes that this node deposed; one that comes back counts as alive again."""
 
     def follow(self) -> None:
-        """Watches those that are next to this node now."""
+        """Watches this node's current neighbours."""
         wanted = {one.token: one for one in self._next() if one.token and one.token not in self._deposed}
         for token in self._watches.keys() - wanted.keys():
             self._watches.pop(token).cancel()

@@ -101,7 +101,7 @@ class Nodes:
 
     @property
     def has_overslept(self) -> bool:
-        """Whether this process was stopped for longer than its lease: then others lead what it led."""
+        """Whether this process was stopped for longer than its lease: other nodes lead its partitions by now."""
         now = self._now_s()
         return now >= self._valid_until and now - self._tried_at > self._lease_s
 
@@ -176,7 +176,7 @@ class Nodes:
         return chain(ours, count())
 
     async def _claim_when_free(self) -> None:
-        """A holder that renews lives; one that does not is waited for: a lease is short."""
+        """A holder that renews is alive; otherwise wait for its lease to expire, which is short."""
         left_ms = math.inf
         while not await self._claim():
             now_ms = await self._leases.remaining_ms(self.me.id)
@@ -261,7 +261,7 @@ class Nodes:
         await self._leases.drop(self._mine)
 
     def step_down(self) -> bool:
-        """Leads and owns nothing from now on; false, and nothing changed, if there is nobody else to."""
+        """Gives up all partitions and groups; false, without effect, if no other node is alive."""
         others = [node for node in self.live if node.id != self.me.id]
         if others:
             self.is_leaving = True

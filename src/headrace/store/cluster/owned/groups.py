@@ -65,7 +65,7 @@ class GroupStore:
         )
 
     async def reserve_slug(self, org: str, group_id: str, slug: str) -> bool:
-        """Makes a slug this group's, which is stored already; false if it is another's.
+        """Claims a slug for a stored group; false if another group has it.
 
         A holder that is not stored was deleted: a slug is reserved only by groups that are.
         """

@@ -30,7 +30,7 @@ _COUNTS_ENTRIES_SINCE = 7
 
 
 def mirror_name(group_id: str) -> str:
-    """The Redis group of a Kafka group: never the name of one that Redis code made."""
+    """The Redis group of a Kafka group; never collides with groups created by Redis code."""
     return f"kafka:{group_id}"
 
 

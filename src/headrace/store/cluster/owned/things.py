@@ -45,7 +45,7 @@ class Taken(msgspec.Struct, frozen=True):
     rows: dict[str, bytes]
 
     def nobody_came_between(self, ours: str) -> bool:
-        """Whether we were the last owner, `ours` being what we held before.
+        """Whether we were the last owner; `ours` is our previous token.
 
         A smaller number belongs to an owner before us: then the store went back in time.
         """
@@ -91,7 +91,7 @@ class OwnedStore:
         return self._topology.slot_of(self._keys.document(org, name))
 
     async def take(self, org: str, name: str) -> Taken | None:
-        """Makes us the owner of a thing that is stored; from now on nobody else's writes count."""
+        """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
         return await self._take(org, name, "0", create=False)
 
     async def create(self, org: str, name: str, last_owner: str = "0") -> Taken:
@@ -126,7 +126,7 @@ class OwnedStore:
         await self._guarded(org, name, "write_owned", [owner, len(kept), *kept, *gone])
 
     async def restore(self, org: str, name: str, owner: str, changes: Changes) -> None:
-        """Stores what a store that went back in time lost."""
+        """Writes back what a store that went back in time has lost."""
         await self.write(org, name, owner, changes)
 
     async def delete(self, org: str, name: str, owner: str) -> None:

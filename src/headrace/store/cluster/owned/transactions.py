@@ -75,7 +75,7 @@ class StoredProducer(NamedTuple):
 
 
 class TransactionMoved(StoreError):
-    """Somebody added to the transaction meanwhile: nothing was written, and it has to be read again."""
+    """The transaction was extended meanwhile: nothing was written, read it again."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction changed meanwhile")
@@ -116,7 +116,7 @@ class TransactionStore(OwnedStore):
         return _parse_open(await self._call("HGETALL", self._all_keys.of(org).open_transaction(name)))
 
     async def opened_many(self, org: str, names: Sequence[str]) -> list[StoredOpen | None]:
-        """The same of many, without what they consist of."""
+        """The same for many ids, without their partitions and groups."""
         found: list[StoredOpen | None] = []
         for at in range(0, len(names), _READ_AT_ONCE):
             keys = (self._all_keys.of(org).open_transaction(name) for name in names[at : at + _READ_AT_ONCE])
@@ -141,13 +141,13 @@ class TransactionStore(OwnedStore):
         return _parse_producer(name, await self._call("HMGET", self._all_keys.of(org).transaction(name), *_PRODUCER))
 
     async def owner_and_state(self, org: str, name: str) -> tuple[str, str, int]:
-        """The token of whoever owns an id now, its state, and the number of the last transaction that was ended."""
+        """An id's current owner token, its state, and the number of its last finished transaction."""
         key = self._all_keys.of(org).transaction(name)
         owner, state, number = await self._call("HMGET", key, OWNER, "state", "number")
         return (owner or b"").decode(), (state or b"").decode(), int(number or 0)
 
     async def verdict_on(self, org: str, name: str, number: int) -> bool | None:
-        """Whether a transaction was committed; None if it has not ended. One that nobody remembers was not."""
+        """Whether a transaction was committed; None if it has not ended, False if it is unknown."""
         document = await self.document(org, name)
         last = int(document.get("number", 0))
         if document and (number > last or (number == last and document["state"].startswith(b"Prepare"))):
@@ -163,13 +163,13 @@ class TransactionStore(OwnedStore):
     # -- what the coordinator does ------------------------------------------------------------------------------
 
     async def write(self, org: str, name: str, owner: str, changes: Changes) -> None:
-        """Stores changes, if nobody has added to the transaction what the writer does not know of."""
+        """Stores changes, unless the transaction was extended since the writer read it."""
         guard = changes.fields.get(GUARD)
         expected = int(guard.split(b" ")[1]) if guard is not None else -1
         await self._write(org, name, owner, changes, expected)
 
     async def restore(self, org: str, name: str, owner: str, changes: Changes) -> None:
-        """Stores again what was acknowledged."""
+        """Writes back acknowledged state that the store has lost."""
         await self._write(org, name, owner, changes, -1)
 
     async def _write(self, org: str, name: str, owner: str, changes: Changes, expected: int) -> None:
@@ -183,7 +183,7 @@ class TransactionStore(OwnedStore):
         await self.unlist(org, name)
 
     async def give_verdict(self, org: str, group_id: str, producer_id: int, number: int, *, commit: bool) -> None:
-        """Tells a group how a transaction ended; whoever owns it applies, or drops, what is pending of it."""
+        """Records a transaction's outcome for a group; the group's owner applies or drops its pending offsets."""
         field, verdict = f"{producer_id}:{number}", "commit" if commit else "abort"
         key = self._all_keys.of(org).group_verdicts(group_id)
         slot = self._topology.slot_of(key)

@@ -40,7 +40,7 @@ class CleanLog:
         self.forget()
 
     def forget(self) -> None:
-        """As if nothing had ever been compacted."""
+        """The state before the first compaction."""
         self.stored = b""
         """The state as it is in the store, byte by byte."""
         self.state = NOTHING_CLEAN
@@ -54,7 +54,7 @@ class CleanLog:
         return self.state.end
 
     async def load(self) -> bool:
-        """Reads what is there; whether it is another one than was known."""
+        """Reads the stored state; returns whether it differs from the known one."""
         partition = self._partition
         stored, points, is_there = await partition.link.transaction(
             ("HGET", partition.keys.meta, "clean"),
@@ -72,7 +72,7 @@ class CleanLog:
         return True
 
     def adopt(self, stored: bytes, state: CleanState, index: Index) -> None:
-        """This is what is there now: the log's own index begins behind it."""
+        """Adopts a new compacted part: the log's own index begins behind it."""
         self.stored, self.state, self.index = stored, state, index
         if state.end:
             self._partition.index.begin_at(state.point)

@@ -95,7 +95,7 @@ class Cleaner:
     # -- when, and how far --------------------------------------------------------------------------------------
 
     def _settled_end(self, unknown_ms: int) -> int:
-        """The end of what was in the log before any append whose outcome may still be unknown.
+        """The end of the log without appends whose outcome is still unknown.
 
         This node knows the outcome of its own. So time counts only for entries that it read: another one wrote them.
         """
@@ -165,7 +165,7 @@ class Cleaner:
         return Passed(start, seen.offset, len(sieve.latest), clean_bytes + dirty_bytes, copy.index.size_bytes)
 
     async def _run(self, script: str, keys: list[str], arguments: list[Argument]) -> bool:
-        """Whether the script did it; if not, somebody else changed what this node knew."""
+        """Whether the script succeeded; if not, another writer changed the state meanwhile."""
         partition = self._partition
         reply = await partition.scripts.run(script, keys, arguments)
         partition.check_there(reply)
@@ -174,7 +174,7 @@ class Cleaner:
         return bool(reply)
 
     async def _note_keys(self, sieve: Sieve, end: int, most_bytes: int) -> Point:
-        """Notes the keys behind the compacted part; what lies before the place where that ended."""
+        """Collects the keys behind the compacted part; returns the point behind the last collected entry."""
         partition, rest = self._partition, sieve.rest
         index, start = partition.index, partition.clean.end
         floor = index.floor(start)
@@ -191,7 +191,7 @@ class Cleaner:
         return seen
 
     async def _copy(self, sieve: Sieve, rooms: Rooms, end: int) -> Copy:
-        """Writes what is left of everything up to an end."""
+        """Writes the remaining records of everything up to an end."""
         partition, clean, rest = self._partition, self._partition.clean, sieve.rest
         copy = Copy(partition.reads, clean.keys, rooms, partition.options.index_interval_bytes, sieve.now_ms)
         for key, stop in ((clean.keys.log, clean.end), (partition.keys.log, end)):
@@ -207,7 +207,7 @@ class Cleaner:
     # -- afterwards ---------------------------------------------------------------------------------------------
 
     async def _trim_log(self) -> None:
-        """Removes what was copied from the log; also what a pass left there that was cut off."""
+        """Removes copied entries from the log, including leftovers of an interrupted pass."""
         partition, end = self._partition, self._partition.clean.end
         if self._trimmed >= end:
             return

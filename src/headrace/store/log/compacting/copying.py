@@ -34,7 +34,7 @@ class Copy:
         self._newest = NO_TIMESTAMP
 
     async def add(self, entry: Entry) -> None:
-        """Takes what is left of an entry."""
+        """Adds the remaining records of an entry."""
         newest = _newest_of(entry)
         if self._open and not self._joins(entry, newest):
             await self.flush()
@@ -49,7 +49,7 @@ class Copy:
         return is_small and is_as_old
 
     async def flush(self) -> None:
-        """Writes what was joined."""
+        """Writes the joined entries."""
         if not self._open:
             return
         first, data = self._open[0], b"".join(entry.data for entry in self._open)

@@ -32,7 +32,7 @@ class Rooms:
         self.written_bytes = 0
 
     async def check(self, size_bytes: int) -> None:
-        """NoRoom if the copy, which is not larger than this, may not fit."""
+        """Raises NoRoom if a copy of at most this size may not fit."""
         room = await self._memory.room_for_copy()
         if room is not None and size_bytes > room.below_mark_bytes and size_bytes > room.free_bytes // _BORROWED_SHARE:
             raise NoRoom(f"a copy may take {size_bytes >> 20} MiB, {room.below_mark_bytes >> 20} MiB are free for it")

@@ -71,7 +71,7 @@ class Sieve:
                 continue
 
     async def sift(self, entry: Entry) -> Entry | None:
-        """The remaining entry; None if nothing remains."""
+        """The remaining entry, if any."""
         left: list[Buffer] = []
         for batch, header in _batches(entry):
             if (kept := await self._left_of(batch, header)) is not None:

@@ -42,7 +42,7 @@ NOTHING_CLEAN = CleanState()
 
 
 def parse_state(stored: bytes | None) -> CleanState:
-    """The stored state. One that cannot be read is not guessed at: records would be missing."""
+    """The stored state. An unreadable one is an error: guessing would hide records."""
     return msgspec.json.decode(stored, type=CleanState) if stored else NOTHING_CLEAN
 
 
@@ -70,7 +70,7 @@ def is_due(state: CleanState, policy: CompactionPolicy, now_ms: int, clean_bytes
 
 
 def old_enough(index: Index, start: int, end: int, newest_ms: int) -> int:
-    """The end of what has nothing newer than this, by the index: a stretch counts by its newest record.
+    """The end of the part without newer records, by the index: a stretch counts by its newest record.
 
     That is as in Kafka, where it is a segment's newest record that counts.
     """

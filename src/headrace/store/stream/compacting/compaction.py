@@ -55,7 +55,7 @@ class Compacted(NamedTuple):
 
 
 async def compact_if_due(partition: StreamPartition, policy: CompactionPolicy) -> Compacted | None:
-    """Compacts a partition if it is time; entries that nobody gave an offset to yet wait for the next time."""
+    """Compacts a partition if it is due; entries without an offset yet wait for the next round."""
     keys = partition.keys
     compaction = Compaction(
         partition.link,
@@ -168,7 +168,7 @@ class Compaction:
         return info
 
     async def _added_up_to(self, entries: int) -> int | None:
-        """How many entries the stream ever had before those that follow the first so many."""
+        """The number of entries ever added before the given position."""
         info = await self._info()
         if info is None:
             raise PartitionGone(self._stream)
@@ -212,7 +212,7 @@ class Compaction:
         policy: CompactionPolicy,
         now_ms: int,
     ) -> _Swept:
-        """Removes what is replaced, and the tombstones whose time is up."""
+        """Removes replaced records and expired tombstones."""
         swept = _Swept()
         known_dead = {one.encode() for one in state.leftovers}
         horizon = state.tombstone_horizon(now_ms - policy.delete_retention_ms)
@@ -233,7 +233,7 @@ class Compaction:
         return swept
 
     async def _repack_if_worth(self, swept: _Swept) -> Compacted:
-        """Packs the stream where it takes much more than what is left in it needs."""
+        """Repacks the stream where it takes much more memory than its entries need."""
         used = await self._link.call("MEMORY", "USAGE", self._stream, "SAMPLES", _SAMPLED_BLOCKS)
         entries = await self._link.call("XLEN", self._stream)
         needed = swept.live_bytes * entries / max(swept.stayed, 1)
@@ -244,7 +244,7 @@ class Compaction:
 
 
 def _count(swept: _Swept, rows: list[tuple[bytes, list[bytes]]], removed: int, kept: list[bytes]) -> None:
-    """Notes what a portion came to."""
+    """Adds up the result of a portion."""
     swept.looked_at += len(rows)
     swept.removed += removed
     swept.stayed += len(rows) - removed
@@ -256,7 +256,7 @@ def _count(swept: _Swept, rows: list[tuple[bytes, list[bytes]]], removed: int, k
 
 
 def _last_cleanable(policy: CompactionPolicy, now_ms: int, known: StreamId | None) -> str:
-    """The last id that may be looked at: old enough, and not behind what is known."""
+    """The last id to consider: old enough, and not beyond the known end."""
     bounds = [StreamId((1 << 64) - 1, LAST_SEQUENCE)]
     if policy.min_lag_ms > 0:
         bounds.append(StreamId(max(now_ms - policy.min_lag_ms, 0), LAST_SEQUENCE))

@@ -31,7 +31,7 @@ class CompactionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """When the oldest tombstone that is left was passed."""
 
     def added_since(self, length: int, entries_added: int | None) -> int:
-        """How many entries came since: counted by the server, or what there is beyond those that stayed."""
+        """The number of entries since then, by the server's counter or by the stream's length."""
         if self.added is not None and entries_added is not None:
             return min(length, max(entries_added - self.added, 0))
         return max(length - self.clean, 0)
@@ -102,7 +102,7 @@ class CompactionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 def parse_state(stored: bytes | None) -> CompactionState:
-    """The stored state; what cannot be read is as good as none."""
+    """The stored state; an unreadable one counts as none."""
     if stored is None:
         return CompactionState()
     try:
