@@ -1,7 +1,7 @@
 """Other programs' lag is the same as ours: kafka_exporter, KMinion and Burrow, for a topic of format `log`.
 
 `make interop` runs it, with a broker of its own. For topics of format `stream` they subtract offsets that are made of
-times. Burrow reads commits off the topic __consumer_offsets (docs/decisions/032).
+times. Burrow, and KMinion if asked to, read commits off the topic __consumer_offsets (docs/decisions/032).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.broker_process import free_port
@@ -29,7 +30,9 @@ def main() -> None:
         folder = Path(name)
         with lagging_broker(folder) as (broker, _):
             checks.check("kafka_exporter: same lag", lambda: _compare_kafka_exporter(broker.address))
-            checks.check("KMinion: same lag", lambda: _compare_kminion(broker.address, folder))
+            for mode in ("adminApi", "offsetsTopic"):
+                compare = partial(_compare_kminion, broker.address, folder, mode)
+                checks.check(f"KMinion, {mode}: same lag", compare)
             checks.check("Burrow: same ends and same lag", lambda: _compare_burrow(broker.address, folder))
     sys.exit(1 if checks.failures else 0)
 
@@ -42,14 +45,14 @@ def _compare_kafka_exporter(address: str) -> None:
         wait_for(lambda: sum(map(int, sample.findall(get(f"http://127.0.0.1:{port}/metrics")))) == LAG, said)
 
 
-def _compare_kminion(address: str, folder: Path) -> None:
+def _compare_kminion(address: str, folder: Path, mode: str) -> None:
     port = free_port()
     config = folder / "kminion.yml"
     config.write_text(
         json.dumps(
             {
                 "kafka": {"brokers": [address]},
-                "minion": {"consumerGroups": {"enabled": True, "scrapeMode": "adminApi"}},
+                "minion": {"consumerGroups": {"enabled": True, "scrapeMode": mode}},
                 "exporter": {"host": "127.0.0.1", "port": port},
             }
         )

@@ -24,6 +24,7 @@ from headrace.wire.messages.describe_acls import DescribeAclsRequest
 from headrace.wire.messages.describe_groups import DescribeGroupsRequest
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.offsets_topic import OFFSETS_TOPIC
 from tests.broker.peers import batch_of, fetch_request, produce_request
 from tests.broker.rights.caller import Client, grant
 from tests.broker.rights.conftest import StartStrict
@@ -249,3 +250,17 @@ async def test_refusals_and_changes_have_a_line_in_the_audit_log(
         "User:root",
         "ALLOW User:eve DESCRIBE on TOPIC orders from any host",
     )
+
+
+async def test_the_topic_of_offsets_is_made_and_read_by_those_with_the_right_alone(strict: Broker) -> None:
+    ask, read = MetadataRequest([MetadataRequestTopic(name=OFFSETS_TOPIC)], True), fetch_request(OFFSETS_TOPIC, {0: 0})
+    alice, bob, eve = (Client(strict, name) for name in ("alice", "bob", "eve"))
+    await grant(strict, "User:alice", name=OFFSETS_TOPIC, operation=Operation.DESCRIBE)
+    await grant(strict, "User:bob", name=OFFSETS_TOPIC, operation=Operation.READ)
+    assert await eve.codes(ask) == {0, 29}
+    assert (await Client(strict, "root").ask(MetadataRequest(None, True))).topics == []
+    assert await alice.codes(ask) == {0}
+    assert await alice.codes(read, 12) == {0, 29}
+    assert await bob.codes(read, 12) == {0}
+    assert await eve.codes(read, 12) == {0, 29}
+    assert (await eve.ask(MetadataRequest(None, True))).topics == []
