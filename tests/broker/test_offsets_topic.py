@@ -221,6 +221,18 @@ def test_members_are_shown_once_they_have_their_assignments(
         wait_until(is_shown, "no members are shown", timeout_s=PATIENCE_S)
 
 
+def test_members_too_large_for_a_record_are_a_tombstone_and_not_what_they_were_before(
+    groups_broker: BrokerProcess, connection: BrokerConnection, topic: str, group: str
+) -> None:
+    create_topic(connection, topic)
+    with reading(groups_broker) as reader, Member(groups_broker, group, client_id="a") as member:
+        member.form()
+        reader.wait_for(Members(group, member.generation, ("a",)))
+        member.protocols = {"range": bytes(2 << 20)}
+        member.form()
+        reader.wait_for(Members(group, None))
+
+
 def test_while_nobody_reads_commits_write_nothing_and_the_topic_is_emptied(
     start_broker: StartBroker, start_redis: StartRedis, topic: str, group: str
 ) -> None:

@@ -17,6 +17,9 @@ _OFFSET_VALUE: Final = 3
 _GROUP_KEY: Final = 2
 _GROUP_VALUE: Final = 3
 
+_MEMBER_BYTES: Final = 26
+"""Of a member's lengths and timeouts."""
+
 _version = struct.Struct(">h").pack
 _int32 = struct.Struct(">i").pack
 _int64 = struct.Struct(">q").pack
@@ -44,6 +47,19 @@ class ShownGroup(NamedTuple):
     leader: str | None
     since_ms: int
     members: tuple[ShownMember, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how large its record is, without making it."""
+        return sum(
+            len(member.subscription)
+            + len(member.assignment)
+            + len(member.member_id)
+            + len(member.client_id)
+            + len(member.client_host)
+            + _MEMBER_BYTES
+            for member in self.members
+        )
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:

@@ -41,6 +41,7 @@ _APPEND_S: Final = 5.0
 _BATCH_RECORDS: Final = 200
 _BATCH_BYTES: Final = 256 * 1024
 _VALUE_MAX_BYTES: Final = 1024 * 1024
+"""Of a group's members."""
 
 
 class FeedKey(NamedTuple):
@@ -148,10 +149,8 @@ def _take(due: dict[FeedKey, Shown], now_ms: int) -> tuple[dict[FeedKey, Shown],
             record = Record(len(records), now_ms, *_packed(key, shown))
         except struct.error:
             continue  # a name that Kafka's format has no room for
-        value_bytes = len(record.value or b"")
-        if value_bytes <= _VALUE_MAX_BYTES:
-            records.append(record)
-            size += value_bytes
+        records.append(record)
+        size += len(record.value or b"")
     return taken, records
 
 
@@ -160,7 +159,8 @@ def _packed(key: FeedKey, shown: Shown) -> tuple[bytes, bytes | None]:
     if shown is None:
         return name, None
     if isinstance(shown, ShownGroup):
-        return name, group_value(shown)
+        # Larger than any reader expects: better no members than those of before.
+        return name, group_value(shown) if shown.size_bytes <= _VALUE_MAX_BYTES else None
     return name, offset_value(shown.offset, shown.leader_epoch, shown.metadata, shown.commit_ms)
 
 
