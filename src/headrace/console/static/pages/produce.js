@@ -27,9 +27,9 @@ export default function produce(area, topic) {
     } catch (error) { fill(result, h("p", { class: "error" }, error.message)); }
   }
   fill(area, h("form", { onsubmit: send },
-    h("div", { class: "row" }, field("Key", key, "grow"), h("label", { class: "check" }, noKey, "no key")),
-    h("div", { class: "row" }, field("Value", value, "grow"), h("label", { class: "check" }, noValue, "no value (tombstone)")),
-    h("div", { class: "row" }, field("Headers, one name=value per line", headers, "grow"), field("Partition", partition)),
+    h("div", { class: "row" }, field("Key", key, "grow"), h("label", { class: "check side" }, noKey, "no key")),
+    h("div", { class: "row" }, field("Value", value, "grow"), h("label", { class: "check side" }, noValue, "no value (tombstone)")),
+    h("div", { class: "row" }, field("Headers, one name=value per line", headers, "grow"), field("Partition", partition, "side")),
     h("div", { class: "row" }, h("button", { class: "primary" }, "Send"), h("label", { class: "check" }, isBase64, "key, value and headers are base64")), result));
   return undefined;
 }

@@ -9,6 +9,8 @@ const PARTITIONS = [
 ];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }, { title: "Change" }];
 
+// Words in backticks, as documentation has them.
+const marked = (text) => text.split("`").map((piece, at) => (at % 2 ? h("code", {}, piece) : piece));
 const size = (to, from) => Math.max(0, Number(BigInt(to) - BigInt(from)));
 
 // Cold offsets are only in the lake, archived ones in both, the rest in Redis; the newest are also in memory.
@@ -65,7 +67,7 @@ function configs(area, topic, session, again) {
     const shown = topic.configs.filter((config) => all.checked || config.differs);
     const rows = shown.map((config) => {
       const cell = h("div", { class: "mono" }, config.value === "" ? "empty" : config.value ?? "–");
-      return h("tr", { class: config.differs ? "changed" : null }, h("td", { class: "name", "data-label": "Config" }, h("div", {}, config.name, config.documentation ? h("div", { class: "soft" }, config.documentation) : null)), h("td", { class: "name", "data-label": "Value" }, cell),
+      return h("tr", { class: config.differs ? "changed" : null }, h("td", { class: "name", "data-label": "Config" }, h("div", {}, config.name, config.documentation ? h("div", { class: "soft prose" }, marked(config.documentation)) : null)), h("td", { class: "name", "data-label": "Value" }, cell),
         h("td", { "data-label": "Source" }, config.source), h("td", { "data-label": "Change" }, config.read_only || session.read_only ? null : h("button", { type: "button", "aria-label": `Change ${config.name}`, onclick: () => edit(config, cell) }, "Change")));
     });
     fill(list, table("Configs", CONFIGS, rows, "Every config has its default."));
