@@ -18,6 +18,7 @@ from headrace.broker.tiering.retention import TieredRetention
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
 from headrace.store.redis.errors import PartitionGone, StoreError
+from headrace.ticks import tick
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -209,7 +210,7 @@ class Background:
         """Adds up the stored bytes of organisations that have a limit."""
         store = self._broker.store
         while True:
-            await asyncio.sleep(_COUNT_EVERY_S)
+            await tick(_COUNT_EVERY_S)
             try:
                 led_bytes = {}
                 for name in store.tenants.names:

@@ -8,7 +8,6 @@ opened, and from time to time. What it finds no id for is only logged.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.produce.left_over import abort_left_over
 from headrace.store.cluster.owned.transactions import StoredProducer
+from headrace.ticks import tick
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Hanging:
         told_s = looked_s = changed_s = 0.0
         last: _Moment | None = None
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             told_s, looked_s, changed_s = told_s + _EVERY_S, looked_s + _EVERY_S, changed_s + _EVERY_S
             now = self._moment()
             if now != last:

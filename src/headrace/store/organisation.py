@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.store.cluster.catalogue import Catalogue, Topic
 from headrace.store.cluster.configs import Configs
+from headrace.store.cluster.shared_hash import SharedHash
 from headrace.store.cold.standing import Standing, standing_of
 from headrace.store.log.elsewhere import append_elsewhere
 from headrace.store.log.partition import LogPartition
@@ -73,10 +74,10 @@ class Organisation:
         """Whether topics and configs were read from the server that answers now."""
         return self.catalogue.is_sure and self.configs.is_sure
 
-    async def refresh(self) -> None:
-        """Applies other nodes' changes."""
-        await self.catalogue.refresh()
-        await self.configs.refresh()
+    @property
+    def shared(self) -> tuple[SharedHash, ...]:
+        """The hashes that other nodes may change."""
+        return self.catalogue, self.configs
 
     # -- partitions ---------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from headrace.store.cluster.nodes.nodes import Nodes
 from headrace.store.cluster.owned.groups import GroupStore
 from headrace.store.cluster.owned.transactions import TransactionStore
 from headrace.store.cluster.replicas import MeantReplicas
-from headrace.store.cluster.shared_hash import SharedHash
+from headrace.store.cluster.shared_hash import SharedHash, refresh_all
 from headrace.store.cold.access import InTime, NoLake
 from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Confidence, Level, Outlook, View
@@ -53,11 +53,12 @@ from headrace.store.stream.watch import StreamWatch
 from headrace.store.takeover import Takeovers
 from headrace.store.topic_configs.policy import TopicPolicies
 from headrace.store.unpacking import Unpacking
+from headrace.ticks import tick
 
 log = logging.getLogger(__name__)
 
 _UPKEEP_EVERY_S = 1.0
-_SECURITY_EVERY_S = 0.4
+_SECURITY_EVERY_S = 0.5
 _CLUSTER_ID_PATIENCE_S = 3 * _UPKEEP_EVERY_S
 _CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
@@ -148,7 +149,7 @@ class Store:
     async def serve(self) -> None:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
         await patiently(self.nodes.serve, self.announcements.nodes_changed)
-        self.nodes.on_look = self.neighbours.follow
+        self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
         self.neighbours.follow()
 
     def _wake_moved(self) -> None:
@@ -328,7 +329,6 @@ class Store:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Runs something in the background until the store is closed; trouble with Redis ends it quietly."""
-
         name = getattr(work, "__qualname__", "background")
 
         async def guarded() -> None:
@@ -347,12 +347,11 @@ class Store:
     async def _upkeep(self) -> None:
         """Once a second: the cluster's id, the catalogue, the memory. The lease is kept elsewhere."""
         while True:
-            await asyncio.sleep(_UPKEEP_EVERY_S)
+            await tick(_UPKEEP_EVERY_S)
             try:
                 await self._keep_cluster_id()
-                for organisation in list(self.organisations.values()):
-                    await organisation.refresh()
-                await self.topology.look_at_memory()
+                shared = (table for one in self.organisations.values() for table in one.shared)
+                await asyncio.gather(refresh_all(shared), self.topology.look_at_memory())
                 await self.replicas.keep()
                 if self._restored.level(self._timeline) is not Level.SURE and not self._is_restoring:
                     self.spawn(self._restore_led())
@@ -374,11 +373,11 @@ class Store:
         self.login_secret = await link.call("GET", key)
 
     async def _follow_security(self) -> None:
-        """Applies other nodes' changes, well within a second."""
+        """Applies other nodes' changes, well within a second; a single node has none to expect."""
         while True:
-            await asyncio.sleep(_SECURITY_EVERY_S)
+            await tick(_SECURITY_EVERY_S if len(self.nodes.live) > 1 else _UPKEEP_EVERY_S)
             try:
-                await asyncio.gather(*(table.refresh() for table in self.security_tables))  # in one round trip
+                await refresh_all(self.security_tables)
                 await self.tenants.follow()
             except StoreError as error:
                 log.debug("reading users and ACLs is postponed", extra={"why": str(error)})

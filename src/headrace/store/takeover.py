@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.store.partition import origin
 from headrace.store.redis.errors import StoreError
+from headrace.ticks import until_tick
 
 if TYPE_CHECKING:
     from headrace.store.cluster.catalogue import Topic
@@ -33,6 +34,7 @@ _READ_AT_ONCE = 256
 _OPEN_AT_ONCE = 16
 _PATIENCE_S = 3.0
 _EVERY_S = 0.2
+_SETTLED_EVERY_S = 1.0
 _REST = 4
 """A round is followed by a rest of so many times its length: the suspects of another node must not keep us busy."""
 
@@ -118,6 +120,7 @@ class Takeovers:
         self._store = store
         self._is_running = False
         self._round_ended = asyncio.Event()
+        self._woken = asyncio.Event()
         self._seen: tuple[int, int] | None = None
         """The moment at which the last round began: servers and nodes have changed so often."""
         self._shown: tuple[int, int] | None = None
@@ -141,8 +144,14 @@ class Takeovers:
         now = self._now
         if not self._is_running or self._are_settled or self._shown == now:
             return
+        self._woken.set()
         await self._patiently(lambda: self._are_settled or self._seen == self._now)
         self._shown = now
+
+    def look(self) -> None:
+        """The store was looked at: if another run of it answers, there is something to do."""
+        if not self._are_settled:
+            self._woken.set()
 
     @property
     def _are_settled(self) -> bool:
@@ -167,7 +176,17 @@ class Takeovers:
             self._seen = began
             self._round_ended.set()
             self._round_ended.clear()
-            await asyncio.sleep(max(_EVERY_S, (now_s() - began_s) * _REST))
+            if self._are_settled:
+                await self._rest()
+            else:
+                await asyncio.sleep(max(_EVERY_S, (now_s() - began_s) * _REST))
+
+    async def _rest(self) -> None:
+        """Until somebody sees that another run of the servers answers."""
+        self._woken.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until_tick(_SETTLED_EVERY_S)):
+                await self._woken.wait()
 
     async def _go_on(self) -> None:
         for one in list(self._store.organisations.values()):

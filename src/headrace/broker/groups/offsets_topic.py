@@ -20,6 +20,7 @@ from headrace.broker.owned.thing import Thing
 from headrace.groups.classic import ClassicState, Group
 from headrace.store.cluster.offsets_watch import OffsetsWatch
 from headrace.store.cluster.owned.groups import Committed
+from headrace.ticks import tick
 from headrace.wire.errors import KafkaError
 from headrace.wire.offsets_topic import OFFSETS_TOPIC, ShownGroup, ShownMember
 
@@ -53,7 +54,7 @@ class OffsetsTopic:
     async def run(self) -> None:
         """Works until it is cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await tick(_LOOK_EVERY_S)
             for organisation in list(self._store.organisations.values()):
                 try:
                     await self._look(organisation)

@@ -7,7 +7,6 @@ without leaving an outcome came too late for it: the id's own document tells.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from headrace.broker.owned.thing import Thing
 from headrace.groups.classic import Group
 from headrace.groups.classic.events import TransactionEnded
 from headrace.store.cluster.owned.groups import PendingCommit, PendingOffset
+from headrace.ticks import tick
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class PendingOffsets:
     async def run(self) -> None:
         """Works until it is cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             try:
                 for name in [name for name in self._groups.things if self.may_have_some(name)]:
                     await self._drop_late(await self.settle(name))

@@ -27,6 +27,7 @@ from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import ANONYMOUS, Caller
 from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
 from headrace.store.end_of_turn import EndOfTurn
+from headrace.ticks import tick
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -183,7 +184,7 @@ class Server:
     async def _close_idle(self) -> None:
         limit_s = self.options.connections_idle_ms / 1000
         while True:
-            await asyncio.sleep(min(_IDLE_CHECK_S, limit_s))
+            await tick(min(_IDLE_CHECK_S, limit_s))
             horizon = self.loop.time() - limit_s
             for connection in list(self.connections):
                 if connection.is_waited_for and connection.last_active < horizon:
@@ -193,7 +194,7 @@ class Server:
         """While others wait for the budget, a frame that holds part of it has to keep arriving."""
         while True:
             was_wanted = self.budget.is_wanted
-            await asyncio.sleep(_PACE_CHECK_S)
+            await tick(_PACE_CHECK_S)
             for connection in list(self.connections):
                 is_slow = connection.is_slow(int(_PACE_CHECK_S * _SLOWEST_BYTES_PER_S))
                 if is_slow and was_wanted and self.budget.is_wanted:

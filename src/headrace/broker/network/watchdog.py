@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Final
 
 from headrace.metrics.histogram import Histogram
+from headrace.ticks import until_tick
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class Watchdog:
 
     def _wait(self) -> None:
         assert self._loop is not None
-        tick_s = _RESTING_TICK_S if self.is_resting else _TICK_S
+        tick_s = until_tick(_RESTING_TICK_S) if self.is_resting else _TICK_S
         self._running, self._cpu_s = "", time.process_time()
         self._due_s = time.monotonic() + tick_s
         self._timer = self._loop.call_later(tick_s, self._tick)

@@ -14,6 +14,7 @@ from typing import Generic
 
 from headrace.broker.owned.contract import State
 from headrace.broker.owned.runtime import Runtime
+from headrace.ticks import until_tick
 from headrace.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class OwnedUpkeep(Generic[State]):
             except Exception:
                 log.exception(f"upkeep of {title}s failed")
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EVERY_S):
+                async with asyncio.timeout(until_tick(_EVERY_S)):
                     await self._woken.wait()
             self._woken.clear()
 

@@ -7,7 +7,6 @@ may be lost. Their producers are fenced, as in Kafka. Ids unused for a week are 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from headrace.broker.owned.thing import Thing
 from headrace.broker.transactions.finishing import Finisher, Replaced
 from headrace.broker.transactions.opened import expire, open_from
 from headrace.store.cluster.owned.transactions import StoredOpen
+from headrace.ticks import tick
 from headrace.transactions.events import Forget
 from headrace.transactions.state import TransactionalId
 from headrace.wire.errors import KafkaError
@@ -40,7 +40,7 @@ class Sweep:
     async def run(self) -> None:
         """Works until it is cancelled."""
         while True:
-            await asyncio.sleep(_EVERY_S)
+            await tick(_EVERY_S)
             try:
                 for org in self._ids.organisations:
                     await self._look_after(org)

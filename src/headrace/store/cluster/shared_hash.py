@@ -1,7 +1,8 @@
 """A hash in Redis that every node caches: topics, run-time configs, users, ACLs.
 
-A version rises with each change. Checking for changes costs one HGET; a change costs its own write, and following other
-nodes costs reading what they changed. None of this grows with the size of the hash.
+A version rises with each change. Checking for changes costs one HGET, or one script for all hashes of a slot; a change
+costs its own write, and following other nodes costs reading what they changed. None of this grows with the size of the
+hash.
 
 The version shows the age of a cache even after a flush, since the first version is taken from the clock. So if a new
 server has an older hash than ours, the store went back in time, and ours is written back.
@@ -12,16 +13,22 @@ back.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from headrace.clock import Clock
 from headrace.store.confidence import Confidence, Level, View
 from headrace.store.redis.link import Argument
-from headrace.store.redis.topology import Topology
+from headrace.store.redis.topology import Slot, Topology
 
 VERSION = ":version"
 """A field that no row can be named like."""
+_ASKED_AT_ONCE = 256
+_SLOTS_AT_ONCE = 16
+
+Item = TypeVar("Item")
 
 
 class SharedHash(ABC):
@@ -31,10 +38,10 @@ class SharedHash(ABC):
         self.version = -1
         self.rows: dict[str, bytes] = {}
         """Field -> what is stored, to the byte: a change is compared with it."""
-        self._slot = slot = topology.slot_of(key)
+        self.slot = slot = topology.slot_of(key)
         self._copied = topology.copied
         self._link, self._scripts = slot.link, slot.scripts
-        self._key = key
+        self.key = key
         self._clock = clock
         self._both_keys = [key, f"{key}:changes"]
         self.confidence = Confidence()
@@ -54,7 +61,7 @@ class SharedHash(ABC):
         look = self.confidence.begin(self._view)
         if self.confidence.level(look.view) is Level.ASTRAY and self.version > 0:
             await self._write_back([VERSION, self.version, *(part for row in self.rows.items() for part in row)])
-        reply = await self._link.call("HGETALL", self._key)
+        reply = await self._link.call("HGETALL", self.key)
         rows = {field.decode(): row for field, row in zip(reply[::2], reply[1::2], strict=True)}
         version = int(rows.pop(VERSION, 0))
         self._take_in(version, {**rows, **dict.fromkeys(self.rows.keys() - rows.keys())})
@@ -67,7 +74,10 @@ class SharedHash(ABC):
 
     async def refresh(self) -> bool:
         """Applies other nodes' changes; returns whether there were any."""
-        version = int(await self._link.call("HGET", self._key, VERSION) or 0)
+        return await self.follow_to(int(await self._link.call("HGET", self.key, VERSION) or 0))
+
+    async def follow_to(self, version: int) -> bool:
+        """Applies the changes up to a version that was just read from the store; returns whether there were any."""
         if version == self.version and self.is_sure:
             return False
         await self._catch_up()
@@ -91,7 +101,7 @@ class SharedHash(ABC):
         arguments: list[Argument] = [VERSION, self._clock.wall_ms(), field, old, new or b""]
         version = await self._scripts.run("change_row", self._both_keys, arguments)
         await self._follow(version, {field: new})
-        await self._copied.confirm(self._slot.shard, self._key)
+        await self._copied.confirm(self.slot.shard, self.key)
         return bool(version)
 
     async def _follow(self, version: int, changed: Mapping[str, bytes | None]) -> None:
@@ -117,3 +127,36 @@ class SharedHash(ABC):
     def _changed(self, changed: Mapping[str, bytes | None]) -> None:
         """Follows up: the rows that are other than before, None for those that are gone. If one cannot be read, none
         is taken in."""
+
+
+async def refresh_all(tables: Iterable[SharedHash]) -> None:
+    """Applies other nodes' changes to several hashes: one command for all hashes of a slot.
+
+    An error in one does not keep the others back; it is raised afterwards.
+    """
+    by_slot: dict[Slot, list[SharedHash]] = {}
+    for table in tables:
+        by_slot.setdefault(table.slot, []).append(table)
+    portions = [some for of_slot in by_slot.values() for some in _portions(of_slot, _ASKED_AT_ONCE)]
+    troubles: list[BaseException] = []
+    for some in _portions(portions, _SLOTS_AT_ONCE):
+        outcomes = await asyncio.gather(*map(_refresh_portion, some), return_exceptions=True)
+        troubles += [outcome for outcome in outcomes if outcome is not None]
+    if troubles:
+        raise troubles[0]
+
+
+async def _refresh_portion(tables: list[SharedHash]) -> None:
+    versions = await tables[0].slot.scripts.run("versions", [table.key for table in tables], [VERSION])
+    trouble: Exception | None = None
+    for table, version in zip(tables, versions, strict=True):
+        try:
+            await table.follow_to(int(version))
+        except Exception as error:  # noqa: BLE001: it is raised below
+            trouble = trouble or error
+    if trouble is not None:
+        raise trouble
+
+
+def _portions(whole: list[Item], size: int) -> list[list[Item]]:
+    return [whole[at : at + size] for at in range(0, len(whole), size)]

@@ -26,6 +26,12 @@ SHARED_HASH_SOURCES = {
         {_NOTE_CHANGE}
         return version
     """,
+    # The versions of several hashes.
+    "versions": """
+        local versions = {}
+        for at, key in ipairs(KEYS) do versions[at] = redis.call('HGET', key, ARGV[1]) or '0' end
+        return versions
+    """,
     # The version, and the fields and rows that changed since the one that is known; nothing if that cannot be told.
     "changed_rows": f"""
         local version = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0)

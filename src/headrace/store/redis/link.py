@@ -40,6 +40,7 @@ _RECONNECT_MOST_S = 1.0
 _SHORT_LIFE_S = 1.0
 """A connection that broke sooner than this is not made again at once."""
 _CONNECT_TIMEOUT_S = 5.0
+_LEAST_LOOK_S = 0.05
 _TIMEOUT_MS = StoreOptions().timeout_ms
 
 
@@ -298,14 +299,21 @@ class RedisLink:
         return asyncio.get_running_loop().time()
 
     async def _watch(self, wire: RedisWire) -> None:
-        """Returns when the connection is closed; closes it when a reply is overdue."""
+        """Returns when the connection is closed; closes it when a reply is overdue. Nobody looks while none is due."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
 
         def look() -> None:
             nonlocal timer
             wire.check_overdue(self.timeout_s)
-            timer = loop.call_later(max(self.timeout_s / 4, 0.05), look)
+            if wire.is_waiting:
+                timer = loop.call_later(max(self.timeout_s / 4, _LEAST_LOOK_S), look)
+            else:
+                wire.on_next_send = begin
+
+        def begin() -> None:
+            nonlocal timer
+            timer = loop.call_later(max(self.timeout_s, _LEAST_LOOK_S), look)
 
         look()
         try:

@@ -42,6 +42,8 @@ class RedisWire(asyncio.Protocol):
         """Commands that leave with the next one, or at the end of the turn."""
         self._last_heard = 0.0
         self._seems_silent = False
+        self.on_next_send: Callable[[], None] | None = None
+        """Told once of a command that is sent."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -53,6 +55,11 @@ class RedisWire(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._is_aborted and not self.closed.done()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a command has not been answered yet."""
+        return bool(self._waiting)
 
     def send(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -81,6 +88,9 @@ class RedisWire(asyncio.Protocol):
             self._waiting.extend((None, None, now) for _ in posted)
             chunks = [*posted, *chunks]
         self._waiting.append((future, then, now))
+        if self.on_next_send is not None:
+            tell, self.on_next_send = self.on_next_send, None
+            tell()
         if len(chunks) == 1:
             self._transport.write(chunks[0])
         else:
@@ -154,6 +164,7 @@ class RedisWire(asyncio.Protocol):
         Looked at twice, for what arrived while this process itself was busy has not been read yet at the first look.
         """
         if timeout_s <= 0 or not self._waiting:
+            self._seems_silent = False
             return
         was_silent, since = self._seems_silent, max(self._waiting[0][2], self._last_heard)
         self._seems_silent = time.monotonic() - since > timeout_s

@@ -49,6 +49,7 @@ class Leases:
         self._scripts = Scripts(link)
         self._keys = keys
         self._unpacked: dict[bytes, Registration] = {}
+        self._seen_ids: list[int] = []
 
     @property
     def timeline(self) -> int:
@@ -100,12 +101,23 @@ class Leases:
         return self._unpack(await self._call("HVALS", self._keys.nodes))
 
     async def look(self) -> list[SeenLease]:
-        """All rows by id, with the state of their leases."""
-        rows = await self.rows()
-        if not rows:
+        """All rows by id, with the state of their leases; one round trip, unless the ids changed."""
+        known, tokens = self._seen_ids, []
+        if known:
+            both = self._link.pipeline(("HVALS", self._keys.nodes), self._ask_leases(known))
+            packed, tokens = await self._followed(both)
+            rows = self._unpack(packed)
+        else:
+            rows = await self.rows()
+        self._seen_ids = ids = [one.node.id for one in rows]
+        if ids and ids != known:
+            tokens = await self._call(*self._ask_leases(ids))
+        elif not ids:
             return []
-        tokens = await self._call("MGET", *(self._keys.node(one.node.id) for one in rows))
         return [SeenLease(one, token == one.token.encode()) for one, token in zip(rows, tokens, strict=True)]
+
+    def _ask_leases(self, ids: list[int]) -> tuple[Argument, ...]:
+        return ("MGET", *map(self._keys.node, ids))
 
     async def _run(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
         return await self._followed(self._scripts.run(name, keys, arguments))

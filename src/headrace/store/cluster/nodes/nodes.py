@@ -66,7 +66,7 @@ class Nodes:
         self.is_leaving = False
         self.on_change: list[Callable[[], None]] = []
         """Called after `live` changed."""
-        self.on_look: Callable[[], None] = lambda: None
+        self.on_look: list[Callable[[], None]] = []
         """Called after each look at who is alive: the same node may be another process."""
         self.on_claim: Callable[[], None] = lambda: None
         """Called after a lease that was lost was claimed again."""
@@ -286,7 +286,8 @@ class Nodes:
         live = self._alive(self.seen)
         if live != self.live:
             self._change(live)
-        self.on_look()
+        for tell in self.on_look:
+            tell()
 
     def _change(self, live: list[Node]) -> None:
         if max(len(live), len(self.live)) > 1:
