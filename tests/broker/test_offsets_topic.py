@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaExcepti
 
 from headrace.client.connection import BrokerConnection
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -253,6 +254,22 @@ def test_while_nobody_reads_commits_write_nothing_and_the_topic_is_emptied(
         with reading(broker) as reader:
             reader.wait_for(Commit(group, topic, 0, 2))
             assert Commit(group, topic, 0, 1) not in reader.seen
+
+
+def test_a_reader_of_what_is_new_misses_nothing_when_the_topic_is_deleted(
+    start_broker: StartBroker, topic: str, group: str
+) -> None:
+    broker = start_broker()
+    with connect(broker) as connection, reading(broker) as reader:
+        create_topic(connection, topic)
+        for offset in range(5):  # it has read further than the new topic is long
+            commit(connection, group, topic, {0: offset})
+            reader.wait_for(Commit(group, topic, 0, offset))
+        request = DeleteTopicsRequest([DeleteTopicState(OFFSETS)], timeout_ms=10_000)
+        (deleted,) = connection.send_for(request, DeleteTopicsResponse).responses
+        assert deleted.error_code == NONE
+        commit(connection, group, topic, {0: 5})
+        reader.wait_for(Commit(group, topic, 0, 5))
 
 
 def test_readers_go_on_after_the_store_and_the_broker_were_restarted(

@@ -68,11 +68,11 @@ class OffsetsTopic:
         if topic is None or topic.is_stream:
             self._stop(org)
             return
-        token = await self._watch.token(org)
+        token = await self._watch.token(org, topic.id)
         if self._has_readers(organisation, topic):
             if token is None:
                 await self._empty(organisation, topic)  # what is left of an earlier reader may not hold any more
-                token = await self._watch.begin(org)
+                token = await self._watch.begin(org, topic.id)
             else:
                 await self._watch.renew(org)
         if token is None:
