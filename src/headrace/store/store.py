@@ -373,9 +373,9 @@ class Store:
         self.login_secret = await link.call("GET", key)
 
     async def _follow_security(self) -> None:
-        """Applies other nodes' changes, well within a second; a single node has none to expect."""
+        """Applies other nodes' changes, well within a second, also of a node that this one has not noticed yet."""
         while True:
-            await tick(_SECURITY_EVERY_S if len(self.nodes.live) > 1 else _UPKEEP_EVERY_S)
+            await tick(_SECURITY_EVERY_S)
             try:
                 await refresh_all(self.security_tables)
                 await self.tenants.follow()
