@@ -23,7 +23,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pending(ABC):
-    """A batch on its way into the log, and whoever is told what became of it."""
+    """A batch on its way into the log, and the receiver of its outcome."""
 
     __slots__ = ("batch", "deadline", "header", "packed", "sent", "size_bytes", "verification")
 
@@ -54,7 +54,7 @@ class Pending(ABC):
     @property
     @abstractmethod
     def is_answered(self) -> bool:
-        """Whether its caller has given up."""
+        """Whether its outcome was told."""
 
     @abstractmethod
     async def answered(self) -> None:
@@ -70,7 +70,7 @@ class Pending(ABC):
 
 
 class AwaitedBatch(Pending):
-    """One whose outcome is a future."""
+    """A batch whose outcome is a future."""
 
     __slots__ = ("outcome",)
 
