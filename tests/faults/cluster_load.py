@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from itertools import product
 from signal import Signals
+from typing import Any
 
 from headrace.store.embedded.trial import TrialServer
 from headrace.store.keys import ClusterKeys
@@ -11,8 +14,8 @@ from headrace.store.redis.topology import slot_number
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clusters import ClusterOfServers
 from tests.conftest import StartBroker
-from tests.faults.load import PLACES, Load
-from tests.faults.witnesses import Place
+from tests.faults.load import Load
+from tests.faults.witnesses import Gaps, Place
 
 LEASES = slot_number(ClusterKeys().nodes)
 LEASE_MS = 3_000
@@ -41,7 +44,7 @@ class ClusterLoad(Load):
 
     def _goes_on_whole(self) -> None:
         self.servers.wait_whole()
-        self.sender.goes_on()
+        self.goes_on()
 
     def any_slot(self) -> int:
         return self.random.randrange(16384)
@@ -90,21 +93,21 @@ class ClusterLoad(Load):
     # -- slots --------------------------------------------------------------------------------------------------
 
     def move_slots_there_and_back(self) -> None:
-        used = sorted({self.slot_in_use(place) for place in PLACES} | {LEASES})
+        used = sorted({self.slot_in_use(place) for place in self.places} | {LEASES})
         for slots in (self.random.sample(used, 4), self.random.sample(used, 4)):
             for slot in slots:
                 self.servers.move([slot], self._another(slot))
             self.sender.goes_on(5)
 
     def move_slots_key_by_key(self) -> None:
-        for place in self.random.sample(PLACES, 2):
+        for place in self.random.sample(self.places, 2):
             slot = self.slot_in_use(place)
             self.servers.move_key_by_key(slot, self._another(slot))
         self.sender.goes_on(5)
 
     def add_and_remove_a_shard(self) -> None:
         new, replica = self.servers.add_shard()
-        slots = sorted({self.slot_in_use(place) for place in PLACES})[:3]
+        slots = sorted({self.slot_in_use(place) for place in self.places})[:3]
         owners = {slot: self.servers.owner_of(slot) for slot in slots}
         self.servers.move(slots, new)
         self.sender.goes_on()
@@ -120,11 +123,11 @@ class ClusterLoad(Load):
 
     def places_beside(self, server: TrialServer) -> list[Place]:
         """Those that are on other servers."""
-        owners = {place: self.servers.owner_of(self.slot_in_use(place)) for place in PLACES}
+        owners = {place: self.servers.owner_of(self.slot_in_use(place)) for place in self.places}
         return [place for place, owner in owners.items() if owner is not server]
 
     def slot_in_use(self, place: Place) -> int:
-        return slot_number(self._meta(place)[1])
+        return slot_number(self._key(place, "meta")[1])
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -158,17 +161,49 @@ class ClusterLoad(Load):
             node.start()
             self.sender.goes_on(5)
 
+    def restart_all_nodes_in_turn_without_a_rebalance(self) -> None:
+        for group in self.groups:
+            group.has_one_owner_each(self.addresses, self.places)
+        before = [group.assignments for group in self.groups]
+        self.restart_all_nodes_in_turn()
+        assert [group.assignments for group in self.groups] == before
+
+    # -- what Redis shows ----------------------------------------------------------------------------------------
+
+    def check(self, gaps_of: Gaps) -> None:
+        super().check(gaps_of)
+        for group, place in product(self.groups, self.places):
+            follows = partial(self._is_mirrored_at_the_end, group.name, place)
+            wait_until(follows, f"the mirror of {group.name} in {place} does not follow", 30)
+
+    def _is_mirrored_at_the_end(self, group: str, place: Place) -> bool:
+        """For who looks at the group with Redis commands."""
+        server, log = self._key(place, "log", "stream")
+        groups = {row[b"name"]: row for row in map(_facts, server.ask("XINFO", "GROUPS", log))}
+        mirror = groups.get(b"kafka:%b" % group.encode(), {})
+        end = _facts(server.ask("XINFO", "STREAM", log))[b"last-generated-id"]
+        return (mirror.get(b"last-delivered-id"), mirror.get(b"lag")) == (end, 0)
+
     # -- what was reported --------------------------------------------------------------------------------------
 
-    def _meta(self, place: Place) -> tuple[TrialServer, str]:
-        """A partition's own account, as the servers have it."""
+    def _key(self, place: Place, *endings: str) -> tuple[TrialServer, str]:
+        """One of a partition's keys, and who has it."""
         topic, number = place
         for server in self.servers.primaries:
-            if keys := server.ask("KEYS", f"*{{{topic}:{number}[:}}]*:meta"):
-                return server, keys[0].decode()
+            for ending in endings:
+                if keys := server.ask("KEYS", f"*{{{topic}:{number}[:}}]*:{ending}"):
+                    return server, keys[0].decode()
         raise AssertionError(f"{place} is nowhere")
 
     def reported_gaps(self, place: Place) -> list[tuple[int, int]]:
-        server, meta = self._meta(place)
+        server, meta = self._key(place, "meta")
         gaps = server.ask("HGET", meta, "gaps")
         return [(start, end) for start, end in json.loads(gaps)] if gaps else []
+
+
+class LoadThatWaits(ClusterLoad):
+    waits_for_replicas = True
+
+
+def _facts(row: list[Any]) -> dict[bytes, Any]:
+    return dict(zip(row[::2], row[1::2], strict=True))

@@ -47,6 +47,8 @@ class Copier(threading.Thread):
         super().__init__(name=f"copier-{number}", daemon=True)
         self.number, self.version = number, version
         self.ended, self.commits = threading.Event(), 0
+        self.trouble = ""
+        """What it had to start anew for, the last time."""
         self._anomalies = anomalies
         self._addresses = addresses
         self._chance = random.Random(number)
@@ -63,7 +65,8 @@ class Copier(threading.Thread):
                     position = self._position()
                     while not self.ended.is_set():
                         position = self._copy(position)
-            except (KafkaError, BrokerUnreachable, Failed, OSError, AssertionError):
+            except (KafkaError, BrokerUnreachable, Failed, OSError, AssertionError) as error:
+                self.trouble = repr(error)
                 time.sleep(0.05)
 
     def value(self, position: int) -> bytes:

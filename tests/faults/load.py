@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.broker.peers import connect, create_topic
 from tests.broker_process import BrokerProcess
-from tests.faults.witnesses import Gaps, Group, Place, Sender, check, no_gaps
+from tests.faults.witnesses import Gaps, Group, Place, Receiving, Sender, Sending, check, no_gaps
 
 PARTITIONS = 4
 FORMATS: dict[str, dict[str, str]] = {"orders": {}, "clicks": {"headrace.format": "stream"}}
-PLACES: list[Place] = [(topic, number) for topic in FORMATS for number in range(PARTITIONS)]
 
 
 class Load:
     """An idempotent producer and two groups. `Fault`s are methods of its subclasses."""
+
+    topics: Mapping[str, Mapping[str, str]] = FORMATS
+    """With their configs."""
+    keys = 0
+    """How many keys records have in turn; without any, records have none."""
 
     def __init__(self, brokers: Sequence[BrokerProcess], seed: int, pause_s: float = 0.01) -> None:
         self.brokers = brokers
         self.addresses = self.addresses_of(brokers)
         self.random = random.Random(seed)
         with connect(brokers[0]) as connection:
-            for topic, configs in FORMATS.items():
-                create_topic(connection, topic, PARTITIONS, configs)
-        self.sender = Sender("one", self.addresses, PLACES, pause_s)
-        self.groups = [Group(name, self.addresses, list(FORMATS), members=2) for name in ("first", "second")]
+            for topic, configs in self.topics.items():
+                create_topic(connection, topic, PARTITIONS, dict(configs))
+        self.places: list[Place] = [(topic, number) for topic in self.topics for number in range(PARTITIONS)]
+        self.sender, self.groups = self.start_clients(pause_s)
+        self.goes_on()
+
+    def start_clients(self, pause_s: float) -> tuple[Sending, Sequence[Receiving]]:
+        sender = Sender("one", self.addresses, self.places, pause_s, self.keys)
+        return sender, [Group(name, self.addresses, list(self.topics), members=2) for name in ("first", "second")]
+
+    def goes_on(self) -> None:
+        """Returns once everything has made some progress."""
         self.sender.goes_on()
 
     def addresses_of(self, brokers: Sequence[BrokerProcess]) -> str:
@@ -43,8 +55,14 @@ class Load:
                 print(f"{time.monotonic():.1f} {fault.__name__}")  # shown where something fails
                 fault(self)
             self.sender.stop()
-            check(self.addresses, [self.sender], self.groups, gaps_of)
+            self.check(gaps_of)
         finally:
-            self.sender.stop()
-            for group in self.groups:
-                group.stop()
+            self.stop()
+
+    def check(self, gaps_of: Gaps) -> None:
+        check(self.addresses, [self.sender], self.groups, gaps_of)
+
+    def stop(self) -> None:
+        self.sender.stop()
+        for group in self.groups:
+            group.stop()

@@ -21,7 +21,7 @@ class SentinelLoad(Load):
 
     def lose_the_primary(self) -> TrialServer:
         dead = self.servers.kill_primary()
-        self.sender.goes_on()
+        self.goes_on()
         return dead
 
     def kill_the_primary(self) -> None:
@@ -30,7 +30,7 @@ class SentinelLoad(Load):
 
     def fail_over(self) -> None:
         self.servers.fail_over()
-        self.sender.goes_on()
+        self.goes_on()
         self._wait_in_step()
 
     def freeze_the_primary(self) -> None:
@@ -38,24 +38,24 @@ class SentinelLoad(Load):
         old = self.servers.primary
         old.send_signal(Signals.SIGSTOP)
         wait_until(lambda: self.servers.primary is not old, "no failover", 60)
-        self.sender.goes_on()
+        self.goes_on()
         old.send_signal(Signals.SIGCONT)
-        self.sender.goes_on()
+        self.goes_on()
         self._wait_in_step()
 
     def lose_the_primary_and_a_node_beside_a_replica_that_is_behind(self) -> None:
         """Who has the records that were acknowledged last is the other replica alone, if topics wait for one."""
         behind = self.servers.freeze_a_replica()
-        self.sender.goes_on()
+        self.goes_on()
         node = self.random.choice(self.brokers)
         node.kill()
         dead = self.servers.kill_primary()
         behind.send_signal(Signals.SIGCONT)
-        self.sender.goes_on()
+        self.goes_on()
         dead.start()
         node.start()
         self._wait_in_step()
-        self.sender.goes_on()
+        self.goes_on()
 
     def lose_a_sentinel(self) -> None:
         sentinel = self.random.choice(self.servers.sentinels)

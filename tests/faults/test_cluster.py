@@ -14,7 +14,7 @@ import pytest
 
 from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker
-from tests.faults.cluster_load import ClusterLoad, start_nodes
+from tests.faults.cluster_load import ClusterLoad, LoadThatWaits, start_nodes
 
 Fault = Callable[[ClusterLoad], None]
 
@@ -32,10 +32,6 @@ LONG: list[Fault] = [
     *2 * [ClusterLoad.kill_a_node, ClusterLoad.freeze_a_node, ClusterLoad.kill_a_node_and_a_primary],
     ClusterLoad.restart_all_nodes_in_turn,
 ]
-
-
-class LoadThatWaits(ClusterLoad):
-    waits_for_replicas = True
 
 
 def test_nothing_is_lost_through_what_happens_to_a_cluster(tmp_path: Path, start_broker: StartBroker) -> None:
@@ -63,3 +59,14 @@ def test_nothing_is_lost_through_a_bad_day_of_a_cluster_whose_topics_wait_for_re
         nodes = start_nodes(start_broker, servers, 3, min_insync_replicas=2)
         load = LoadThatWaits(servers, nodes, seed=3, pause_s=0.004)
         load.run(load.shuffled([*LONG, *2 * [ClusterLoad.lose_the_shard_of_the_leases]]))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_nodes_that_restart_in_turn_on_a_cluster_lose_nothing_and_no_group_rebalances(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
+    with running(ClusterOfServers(tmp_path / "servers", durability="always")) as servers:
+        nodes = start_nodes(start_broker, servers, 3, min_insync_replicas=2)
+        load = LoadThatWaits(servers, nodes, seed=5, pause_s=0.01)
+        load.run([ClusterLoad.restart_all_nodes_in_turn_without_a_rebalance])
