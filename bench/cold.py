@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from tests.tiered import TieredTopic
@@ -23,7 +24,7 @@ from tests.tiered import TieredTopic
 from bench import latency
 from bench.rdkafka import Job, run_job
 from bench.report import Figure, Report
-from bench.systems import Headrace, start_python, take_turns, values_of
+from bench.systems import CpuMeter, Headrace, Null, System, start_python, take_turns, values_of
 from bench.targets import ALONE, FROM_REDIS, LIMIT
 from headrace.client import Admin, Cluster, Reader
 from headrace.lake.archive.task import NothingSkipped, table_rows_of
@@ -34,8 +35,10 @@ from headrace.lake.table.delta_log import Written
 from headrace.lake.table.parquet_file import RangeWriter
 from headrace.lake.table.snapshot import Identity
 from headrace.store.options import StoreOptions
+from headrace.wire.special_times import EARLIEST_LOCAL
 
 FROM_LAKE, BESIDE_FOUR, BESIDE_LOOPS = "from the lake", "next to four cold consumers", "next to four busy loops"
+BESIDE_FED = "next to four consumers that the null broker feeds"
 FIRST_BYTE_MS = 300.0
 _SHARED_MEMORY = Path("/dev/shm")
 _FILES_A_COMMIT = 200
@@ -57,7 +60,7 @@ def run(report: Report, *, quick: bool) -> None:
         for size_bytes, records in [(100, 50_000)] if quick else [(100, 1_000_000), (1_000, 200_000)]:
             _throughput(report, system, lake, size_bytes, records, 1 if quick else 3)
         _first_byte(report, system, lake, 200 if quick else 10_000)
-        _disturbance(report, system, repeats, 1 if quick else 4)
+        _disturbance(report, system, repeats, 1 if quick else 4, 50_000 if quick else 1_000_000)
 
 
 @contextlib.contextmanager
@@ -71,7 +74,7 @@ def _broker(folder: str) -> Iterator[Headrace]:
         system.stop()
 
 
-def _fill(system: Headrace, topic: str, size_bytes: int, records: int, **config: int) -> None:
+def _fill(system: System, topic: str, size_bytes: int, records: int, **config: int) -> None:
     run_job(Job("produce", system.address, topic, records, size_bytes, config=config))
 
 
@@ -173,23 +176,64 @@ def _archive_in_small_files(system: Headrace, lake: Path, topic: TieredTopic, re
 
 @dataclass(frozen=True)
 class Company:
-    """What else the broker does meanwhile."""
+    """Who else is there meanwhile."""
 
     name: str
     consumers: int = 0
+    is_fed_by_null: bool = False
+    """Whether these consumers get as many bytes from the null broker: what they cost others by being there."""
     loops: int = 0
     """Processes that have nothing to do with the broker, and only want its cores."""
 
 
-def _disturbance(report: Report, system: Headrace, repeats: int, seconds: int) -> None:
-    def measured(company: Company) -> float:
-        with _cold_consumers(system, company.consumers), _busy_loops(company.loops):
-            return latency.end_to_end(system, seconds)["p99"]
+_COMPANIES = (
+    Company(BESIDE_FOUR, consumers=4),
+    Company(ALONE),
+    Company(BESIDE_FED, consumers=4, is_fed_by_null=True),
+    Company(BESIDE_LOOPS, loops=4),
+)
 
-    companies = [Company(BESIDE_FOUR, consumers=4), Company(ALONE), Company(BESIDE_LOOPS, loops=4)]
-    found = take_turns(companies, repeats, measured)
-    values = values_of(found, float, [company.name for company in companies])
-    report.add(Figure("cold", "hot records end to end, 5,000/s of 100 B, p99", "ms", values, goal="beside cold"))
+
+class _Met(NamedTuple):
+    p99_ms: float
+    consumed_mb_per_s: float
+    broker_ms_per_s: float
+    """CPU of the broker process, from the first consumer's start on."""
+
+
+def _disturbance(report: Report, system: Headrace, repeats: int, seconds: int, records: int) -> None:
+    with Cluster(system.address) as cluster:
+        cold_end = Admin(cluster).list_offsets({("cold-100", 0): EARLIEST_LOCAL})["cold-100", 0].offset
+    null = Null()
+    try:
+        with Cluster(null.address) as cluster:
+            Admin(cluster).create_topic("fed", 1)
+        _fill(null, "fed", 100, records)
+        rate = 0
+
+        def measured(company: Company) -> _Met:
+            nonlocal rate
+            feeder, topic, end = (null, "fed", records) if company.is_fed_by_null else (system, "cold-100", cold_end)
+            consumers = Consumers(feeder, topic, end, company.consumers, rate if company.is_fed_by_null else 0)
+            began_s = time.monotonic()
+            with _busy_loops(company.loops), CpuMeter({"broker": system.pids["broker"]}) as cpu, consumers:
+                p99_ms = latency.end_to_end(system, seconds)["p99"]
+            passed_s = time.monotonic() - began_s
+            if company.name == BESIDE_FOUR:
+                rate = int(consumers.bytes_per_second)
+            return _Met(p99_ms, consumers.bytes_per_second / 1e6, cpu.used_s["broker"] * 1000 / passed_s)
+
+        found = take_turns(_COMPANIES, repeats, measured)
+    finally:
+        null.stop()
+    names = [company.name for company in _COMPANIES]
+    hot = "hot records end to end, 5,000/s of 100 B"
+    p99s = values_of(found, lambda met: met.p99_ms, names)
+    report.add(Figure("cold", f"{hot}, p99", "ms", p99s, goal="beside cold"))
+    broker = values_of(found, lambda met: met.broker_ms_per_s, names)
+    report.add(Figure("cold", f"{hot}, meanwhile: broker CPU", "ms/s", broker))
+    consumed = values_of(found, lambda met: met.consumed_mb_per_s, [BESIDE_FOUR, BESIDE_FED])
+    report.add(Figure("cold", f"{hot}, meanwhile: the four consume", "MB/s", consumed))
 
 
 @contextlib.contextmanager
@@ -203,20 +247,34 @@ def _busy_loops(count: int) -> Iterator[None]:
             loop.wait()
 
 
-@contextlib.contextmanager
-def _cold_consumers(system: Headrace, count: int) -> Iterator[None]:
-    """Consumers that read the tiered topic over and over, each from another place."""
-    started = [
-        start_python("bench.cold_consumer", system.address, "cold-100", str(number / count), stdout=subprocess.PIPE)
-        for number in range(count)
-    ]
-    try:
-        for consumer in started:
-            assert consumer.stdout is not None
-            if consumer.stdout.readline().strip() != "ready":
-                raise RuntimeError("a cold consumer did not get ready")
-        yield
-    finally:
-        for consumer in started:
-            consumer.kill()
-            consumer.communicate()
+class Consumers:
+    """Consumers that read a topic over and over, each from another place, while a `with` block runs."""
+
+    def __init__(self, system: System, topic: str, end: int, count: int, bytes_per_second: int) -> None:
+        each = bytes_per_second // count if count else 0
+        self._arguments = [(system.address, topic, str(end), str(number / count), str(each)) for number in range(count)]
+        self._started: list[subprocess.Popen[str]] = []
+        self.bytes_per_second = 0.0
+        """What came, once the block is over."""
+
+    def __enter__(self) -> None:
+        for arguments in self._arguments:
+            self._started.append(start_python("bench.cold_consumer", *arguments, stdout=subprocess.PIPE))
+        try:
+            for consumer in self._started:
+                assert consumer.stdout is not None
+                if consumer.stdout.readline().strip() != "ready":
+                    raise RuntimeError("a consumer did not get ready")
+        except BaseException:
+            self._end()
+            raise
+        self._began_s = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        passed_s = time.monotonic() - self._began_s
+        self.bytes_per_second = self._end() / passed_s
+
+    def _end(self) -> int:
+        for consumer in self._started:
+            consumer.terminate()
+        return sum(int(consumer.communicate()[0] or 0) for consumer in self._started)
