@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.broker.rights.asking import Ask, OnCluster
 from headrace.broker.rights.checks import Checks
@@ -30,6 +30,7 @@ from headrace.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
+    from headrace.broker.groups.coordinator import MemberRequest
     from headrace.broker.owned.thing import Thing
     from headrace.broker.transactions.coordinator import Shown
     from headrace.groups.classic import Group
@@ -236,6 +237,14 @@ class Access(Checks):
         """A group's answer to a request, which may be held back until others have come."""
         self.check(operation, ResourceType.GROUP, request.group_id)
         return self.broker.coordinator.ask(self.caller.organisation, request, kind)
+
+    def submit_to_group(self, operation: Operation, request: MemberRequest, answer: Any) -> bool:
+        """The same with a token that sends the answer itself; False if the right is missing: ask with `ask_group`."""
+        rights = self._rights
+        if rights is not None and not rights.allows(operation, ResourceType.GROUP, request.group_id):
+            return False
+        self.broker.coordinator.submit(self.caller.organisation, request, answer)
+        return True
 
     async def group(self, operation: Operation, group_id: str) -> Thing[Group]:
         """A group for looking at; the caller checks whether it exists."""

@@ -9,7 +9,7 @@ from headrace.broker.quotas.quotas import QuotaExceeded
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
-    from headrace.broker.network.slot import RequestSlot
+    from headrace.broker.network.requests import RequestSlot
 
 
 class Call(Access):

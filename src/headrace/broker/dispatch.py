@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.metrics.requests import RequestMetrics
     from headrace.broker.network.connection import Connection
-    from headrace.broker.network.slot import RequestSlot
+    from headrace.broker.network.requests import RequestSlot
 
 OLDEST_ADVERTISED = {0: 0}
 """Produce is advertised from version 0 although 0 to 2 are refused: old librdkafka asks for it (KAFKA-18659)."""
@@ -133,15 +133,16 @@ class Dispatch:
         False if it may need more than that: then nothing was done but reading it.
         """
         header = slot.header
-        begin = _straight(header.api_key)
+        key, version = header.api_key, header.api_version
+        begin = _straight(key)
         if begin is None or not self._broker.options.straight_path or not connection.access.is_served:
             return False
-        api, version = SPOKEN[header.api_key], header.api_version
+        api = SPOKEN[key]
         if not api.oldest <= version <= api.newest:
             return False
         try:
             limit = self._broker.options.request_elements_max
-            slot.request, _ = codec.decode(request_class(header.api_key), version, slot.frame, header.body, limit)
+            slot.request, _ = codec.decode(request_class(key), version, slot.frame, header.body, limit)
         except DecodeError:
             return False  # the other road says so
         return begin(Call(connection.access, version, header.client_id or "", connection, slot), slot.request, self)

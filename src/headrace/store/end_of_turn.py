@@ -12,19 +12,29 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
+_FAILED = "what was due at the end of a turn failed"
+
 
 class EndOfTurn:
     """Runs the callbacks added so far, once each, in order."""
 
-    __slots__ = ("_due",)
+    __slots__ = ("_due", "_last", "_loop")
 
     def __init__(self) -> None:
         self._due: list[Callable[[], None]] = []
+        self._last: list[Callable[[], None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, callback: Callable[[], None]) -> None:
         if not self._due:
-            asyncio.get_running_loop().call_soon(self._run)
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()  # once: it asks the kernel for the process's id
+            self._loop.call_soon(self._run)
         self._due.append(callback)
+
+    def add_last(self, callback: Callable[[], None]) -> None:
+        """Called by one of the callbacks: runs behind all of them."""
+        self._last.append(callback)
 
     def _run(self) -> None:
         due, self._due = self._due, []
@@ -32,4 +42,9 @@ class EndOfTurn:
             try:
                 callback()
             except Exception:
-                log.exception("what was due at the end of a turn failed")
+                log.exception(_FAILED)
+        while self._last:
+            try:
+                self._last.pop()()
+            except Exception:
+                log.exception(_FAILED)

@@ -51,6 +51,7 @@ class Organisation:
             keys=self.keys,
             policies=store.policies,
             tails=store.tails,
+            ahead=store.ahead,
             unpacking=store.unpacking,
             process=store.name,
             events=store.events,

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headrace.clock import Clock
@@ -36,6 +36,7 @@ from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
 from headrace.store.partition import origin
+from headrace.store.partition.ahead_room import AheadRoom
 from headrace.store.partition.base import Partition
 from headrace.store.partition.tail import TailCache
 from headrace.store.redis.address import Address
@@ -96,6 +97,7 @@ class Store:
         self.policies = TopicPolicies()
         self.topology.copied.wanted = lambda: self.policies.replicas and self.replicas.wanted(self.policies.replicas)
         self.tails = TailCache(options.tail_cache_bytes)
+        self.ahead = AheadRoom(options.read_ahead_bytes, self.clock.monotonic_s)
         self.unpacking = Unpacking()
         self.end_of_turn = EndOfTurn()
         self.cluster_id = ""
@@ -327,7 +329,7 @@ class Store:
     def _timeline(self) -> View:
         return View(self.topology.timeline, 0)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any], then: Callable[[asyncio.Task[None]], None] | None = None) -> None:
         """Runs something in the background until the store is closed; trouble with Redis ends it quietly."""
         name = getattr(work, "__qualname__", "background")
 
@@ -341,8 +343,8 @@ class Store:
 
         task = asyncio.create_task(guarded(), name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: work.close())  # cancelled before it began
+        for told in (self._tasks.discard, lambda _: work.close(), *([then] if then else ())):
+            task.add_done_callback(told)  # work that was cancelled before it began has to be closed
 
     async def _upkeep(self) -> None:
         """Once a second: the cluster's id, the catalogue, the memory. The lease is kept elsewhere."""

@@ -183,12 +183,15 @@ def check_produced(records: Buffer, max_message_bytes: int, *, zstd: bool = True
         raise InvalidBatch(f"A produced batch starts at base offset 0, not {header.base_offset}.")
     if header.length > max_message_bytes:
         raise BatchTooLarge(f"The batch has {header.length} bytes; this topic accepts {max_message_bytes}.")
-    if header.crc != crc_of(records):
+    if header.crc != crc32c(memoryview(records)[CRC_COVERS_FROM:]):
         raise CorruptBatch("The batch's CRC-32C does not match its bytes.")
     if header.attributes:
         _check_attributes(header, zstd)
-    _check_count(header, max_message_bytes)
-    if header.producer_id != -1:
+    # Asked here for every batch; what is wrong, if anything, is found out there.
+    count = header.count
+    if not 0 < count * MIN_RECORD_BYTES <= header.length - HEADER_BYTES or header.last_offset_delta != count - 1:
+        _check_count(header, max_message_bytes)
+    if header.producer_id != -1 and (header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0):
         _check_producer(header)
     return header
 

@@ -84,8 +84,9 @@ def response_frame(api_key: int, message: Message, version: int, correlation_id:
     if api_key != API_VERSIONS and version >= SPOKEN[api_key].flexible_since:
         pieces.append(b"\0")
     codec.encoder(type(message), version)(message, pieces)
-    pieces[0] = _RESPONSE_HEAD.pack(4 + sum(map(len, pieces)), correlation_id)
-    return join_small(pieces)
+    size = sum(map(len, pieces))
+    pieces[0] = _RESPONSE_HEAD.pack(4 + size, correlation_id)
+    return [b"".join(pieces)] if size < _JOIN_BELOW_BYTES else join_small(pieces)
 
 
 def response_body(api_key: int, version: int, frame: Buffer) -> int:

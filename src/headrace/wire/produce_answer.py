@@ -13,6 +13,8 @@ from headrace.wire.compiler.primitives import unsigned_varint
 
 _HEAD = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
+_TAIL = struct.Struct(">ib")
+"""Throttle time and no tags."""
 _INT16 = struct.Struct(">h")
 _LOG_START_SINCE, _RECORD_ERRORS_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 5, 8, 9, 13
 _OLDEST_PART = struct.Struct(">ihqq")
@@ -30,15 +32,9 @@ ProducedTopic = tuple[str, bytes, Sequence[ProducedPart]]
 
 def produce_answer(version: int, correlation_id: int, topics: Sequence[ProducedTopic], throttle_ms: int = 0) -> bytes:
     """The whole frame."""
-    if version >= _FLEXIBLE_SINCE:
-        pieces = _flexible(version, topics, throttle_ms)
-    else:
-        pieces = _fixed(version, topics, throttle_ms)
-    body = b"".join(pieces)
-    return _HEAD.pack(4 + len(body), correlation_id) + body
-
-
-def _flexible(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:
+    if version < _FLEXIBLE_SINCE:
+        body = b"".join(_fixed(version, topics, throttle_ms))
+        return _HEAD.pack(4 + len(body), correlation_id) + body
     pieces = [b"\0", unsigned_varint(1 + len(topics))]
     for name, topic_id, parts in topics:
         if version >= _IDS_SINCE:
@@ -50,8 +46,9 @@ def _flexible(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -
         for number, base_offset, append_time_ms, log_start in parts:
             pieces += (_PART.pack(number, 0, base_offset, append_time_ms, log_start), _NO_ERRORS_FLEXIBLE)
         pieces.append(b"\0")
-    pieces += (_INT32.pack(throttle_ms), b"\0")
-    return pieces
+    pieces.append(_TAIL.pack(throttle_ms, 0))
+    body = b"".join(pieces)
+    return _HEAD.pack(4 + len(body), correlation_id) + body
 
 
 def _fixed(version: int, topics: Sequence[ProducedTopic], throttle_ms: int) -> list[bytes]:

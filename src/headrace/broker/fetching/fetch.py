@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headrace.broker.fetching.isolation import aborted_among
 from headrace.broker.fetching.sessions import NO_SESSION, Session, Wanted, wanted_by
 from headrace.broker.topics.current_leaders import CurrentLeaders
 from headrace.security.acls import Operation
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
 from headrace.store.partition.readable import Ends
-from headrace.wire.batch import end_offset
+from headrace.wire.batch import end_offset, read_header
 from headrace.wire.errors import ErrorCode
+from headrace.wire.fetch_answer import FetchedPartition, FetchedTopic
 from headrace.wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -86,7 +87,8 @@ class Fetch:
             return None
         is_alone = nodes.is_alone
         found: list[FetchedPart] = []
-        most = left = self.room_bytes
+        room = call.connection.answer_room
+        most = left = max(0, min(self.max_bytes, room.limit_bytes - room.used_bytes))
         topic: Topic | None = None
         named: tuple[str, bytes] | None = None
         outlook: Outlook | None = None
@@ -100,7 +102,8 @@ class Fetch:
                 policy = call.broker.store.policies.of(topic)
             partition = self.partitions.get(place)
             if partition is None:
-                partition = call.led_in_memory(topic, wanted.partition)
+                find = call.known_partition if is_alone else call.led_in_memory
+                partition = find(topic, wanted.partition)
             elif partition.topic.id != topic.id or not (is_alone or nodes.leads(topic, wanted.partition)):
                 return None
             if partition is None or partition.is_gone:
@@ -109,16 +112,22 @@ class Fetch:
             if partition.outlook is not outlook:
                 outlook = partition.outlook
                 view = outlook.view if partition.link.is_up else None
-            if view is None or partition.confidence.seen != view or not _is_within(partition, wanted):
+            if view is None or partition.confidence.seen != view:
                 return None
-            ends = partition.ends_under(policy)
-            if wanted.fetch_offset >= (ends.stable_end if self.committed else ends.high_watermark):
-                found.append(FetchedPart(wanted, partition, ends, NOTHING))
-                continue
-            taken = self.read_cached(partition, ends, wanted, left, first=left == most)
-            if taken is None:
+            offset, epoch = wanted.fetch_offset, wanted.leader_epoch
+            if (
+                not partition.log_start <= offset <= partition.end
+                or (epoch >= 0 and epoch != partition.epochs[-1].epoch)
+                or (offset < partition.trimmed_to and partition.is_cold(offset))
+            ):
                 return None
-            left -= taken.size_bytes
+            taken, ends = NOTHING, partition.ends_under(policy)
+            if offset < (ends.stable_end if self.committed else ends.high_watermark):
+                cached = self.read_cached(partition, ends, wanted, left, first=left == most)
+                if cached is None:
+                    return None
+                taken = cached
+                left -= taken.size_bytes
             found.append(FetchedPart(wanted, partition, ends, taken))
         call.broker.cache_hits += len(found)
         return found
@@ -127,7 +136,7 @@ class Fetch:
         self, partition: Partition, ends: Ends, wanted: Wanted, left: int, *, first: bool
     ) -> Batches | None:
         """The readable part of the cached records; None if Redis has to be read."""
-        offset, stop = wanted.fetch_offset, self.stop(ends)
+        offset, stop = wanted.fetch_offset, ends.stable_end if self.committed else ends.high_watermark
         if offset >= stop:
             return NOTHING
         taken = partition.read_cached(offset, min(left, wanted.max_bytes), first)
@@ -144,7 +153,12 @@ class Fetch:
         return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
 
     def missing_bytes(self, found: list[FetchedPart]) -> int:
-        return self._min_bytes - sum([self._counted_bytes(one) for one in found if one.taken.size_bytes])
+        least = missing_bytes = self._min_bytes
+        for one in found:
+            size_bytes = one.taken.size_bytes
+            if size_bytes:
+                missing_bytes -= size_bytes if size_bytes >= least else self._counted_bytes(one)
+        return missing_bytes
 
     def _counted_bytes(self, one: FetchedPart) -> int:
         """A partition that has more than it may give counts as Kafka's, which fills its share with a part of a batch.
@@ -152,14 +166,39 @@ class Fetch:
         A consumer that is behind and whose minimum is its maximum would wait at every batch that does not fit.
         """
         size_bytes, chunks = one.taken.size_bytes, one.taken.chunks
-        if 0 < size_bytes < self._min_bytes and end_offset(chunks[-1]) < self.stop(one.ends):
+        if end_offset(chunks[-1]) < self.stop(one.ends):
             return max(size_bytes, min(one.wanted.max_bytes, self.max_bytes))
         return size_bytes
+
+    def news(self, found: list[FetchedPart]) -> list[FetchedTopic]:
+        """What an answer without errors says, to be packed by hand; the same as `response`."""
+        session = self._session
+        topics: dict[tuple[str, bytes], list[FetchedPartition]] = {}
+        for one in found:
+            wanted, partition, ends, taken = one.wanted, one.partition, one.ends, one.taken
+            assert partition is not None
+            log_start, high_watermark, size_bytes = partition.log_start, ends.high_watermark, taken.size_bytes
+            if size_bytes:
+                partition.bytes_out += size_bytes
+                partition.answered(wanted.fetch_offset, wanted.max_bytes, taken)
+                if session is not None:
+                    session.served(wanted)
+            elif self._is_known(one):
+                continue
+            wanted.told_high_watermark, wanted.told_log_start = high_watermark, log_start
+            aborted = aborted_among(partition, wanted.fetch_offset, taken) if self.committed else None
+            told = (wanted.partition, high_watermark, ends.stable_end, log_start, aborted, taken.chunks, size_bytes)
+            topics.setdefault((wanted.topic, wanted.topic_id), []).append(told)
+        return [(*name, parts) for name, parts in topics.items()]
+
+    @property
+    def session_id(self) -> int:
+        return self._session.id if self._session is not None else NO_SESSION
 
     def response(self, found: list[FetchedPart]) -> FetchResponse:
         """In a session, a partition without news is left out."""
         session = self._session
-        response = FetchResponse(session_id=session.id if session else NO_SESSION)
+        response = FetchResponse(session_id=self.session_id)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         has_errors = False
         for one in found:
@@ -216,7 +255,9 @@ class Fetch:
             )
         log_start = partition.log_start
         wanted.tell(ends.high_watermark, log_start)
-        partition.bytes_out += taken.size_bytes
+        if taken.size_bytes:
+            partition.bytes_out += taken.size_bytes
+            partition.answered(wanted.fetch_offset, wanted.max_bytes, taken)
         # Of cold records too: where the lake has none left, hot ones follow.
         aborted = aborted_among(partition, wanted.fetch_offset, taken) if self.committed else None
         return PartitionData(
@@ -229,11 +270,16 @@ class Fetch:
         )
 
 
-def _is_within(partition: Partition, wanted: Wanted) -> bool:
-    """Whether the log has the offset, in the reader's leader epoch, and not only in the cold."""
-    offset, epoch = wanted.fetch_offset, wanted.leader_epoch
-    return (
-        partition.log_start <= offset <= partition.end
-        and (epoch < 0 or epoch == partition.epochs[-1].epoch)
-        and (offset >= partition.trimmed_to or not partition.is_cold(offset))
-    )
+def aborted_among(partition: Partition, offset: int, taken: Batches) -> list[AbortedTransaction]:
+    """The aborted transactions that have records among some batches, for clients that read committed ones alone.
+
+    Aborted records are sent too, and the client skips them: batches are sent as stored, whoever reads them.
+    """
+    aborted = partition.producers.aborted
+    if not taken.chunks or not len(aborted):
+        return []
+    # One whose marker lies before the first batch is left out: without the marker, which may be cold and is not sent
+    # then, a client would skip what the same producer wrote next.
+    start = max(offset, read_header(taken.chunks[0]).base_offset)
+    end = end_offset(taken.chunks[-1])
+    return [AbortedTransaction(row.producer_id, row.first) for row in aborted.between(start, end)]

@@ -57,7 +57,7 @@ class Session:
 
     def update(self, request: FetchRequest) -> None:
         """Applies a request's added, changed and forgotten partitions."""
-        for wanted in wanted_by(request):
+        for wanted in wanted_by(request) if request.topics else ():
             key = (wanted.topic, wanted.topic_id, wanted.partition)
             known = self.wanted.get(key)
             if known is not None:
@@ -90,7 +90,9 @@ class FetchSessions:
 
     def open(self, caller: Caller, request: FetchRequest) -> Session | None:
         """The session that a request continues or begins; None for a request without one."""
-        sessions = self._by_organisation.setdefault(caller.organisation, OrderedDict())
+        sessions = self._by_organisation.get(caller.organisation)
+        if sessions is None:
+            sessions = self._by_organisation[caller.organisation] = OrderedDict()
         owner = (caller.organisation, caller.principal)
         session = sessions.get(request.session_id)
         if session is not None and session.owner != owner:

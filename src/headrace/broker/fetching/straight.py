@@ -17,12 +17,13 @@ from headrace.broker.handlers import fetch as other_road
 from headrace.broker.quotas.throttling import is_timed
 from headrace.security.quotas import CONSUMER
 from headrace.wire.errors import KafkaError
+from headrace.wire.fetch_answer import FIRST_VERSION, fetch_answer
 from headrace.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
     from headrace.broker.dispatch import Dispatch
-    from headrace.broker.network.slot import RequestSlot
+    from headrace.broker.network.requests import RequestSlot
     from headrace.wire.codec import Pieces
 
 _PARTS_MAX = 200
@@ -38,7 +39,7 @@ def begin(call: Call, request: FetchRequest, dispatch: Dispatch) -> bool:
     except KafkaError:
         return False
     now_s = call.connection.now_s()
-    _StraightFetch(Fetch(call, request, session, now_s), dispatch).begin()
+    _StraightFetch(Fetch(call, request, session, now_s), dispatch).run(call.connection.answered)
     return True
 
 
@@ -57,15 +58,12 @@ class _StraightFetch:
         self._poll: LongPoll | None = None
         self._is_over = False
 
-    def begin(self) -> None:
-        self._run(self._call.connection.answered)
-
     def _go_on(self) -> None:
         """At the end of the turn in which something woke it: all that came in this turn is there."""
         if not self._is_over:
-            self._run(self._call.connection.answer_now)
+            self.run(self._call.connection.answer_now)
 
-    def _run(self, answer: Callable[[RequestSlot, Pieces | None], None]) -> None:
+    def run(self, answer: Callable[[RequestSlot, Pieces | None], None]) -> None:
         pieces: Pieces | None = None
         try:
             began_ns = time.perf_counter_ns() if self._is_timed else 0
@@ -93,12 +91,10 @@ class _StraightFetch:
         if missing_bytes <= 0 or not found or fetch.deadline <= call.connection.now_s():
             return found
         seen = SeenEnds()
-        for one in found:
-            if one.partition is not None:
-                seen.note(one.partition, one.ends)
+        seen.note_each(found)
         call.slot.on_cancel = self._cancelled
         self._poll = LongPoll(fetch, seen, missing_bytes, self._woken)
-        self._poll.begin(call.connection.loop, has_just_looked=True)
+        self._poll.begin(has_just_looked=True)
         return None
 
     def _woken(self) -> None:
@@ -119,7 +115,15 @@ class _StraightFetch:
             self._poll = None
 
     def _answer(self, found: list[FetchedPart]) -> Pieces | None:
-        response = self._fetch.response(found)
-        if self._call.broker.quotas.is_any:
-            return self._dispatch.within_quotas(self._call, response, self._held_ns)
-        return self._dispatch.packed(self._call, response)
+        call, fetch, quotas = self._call, self._fetch, self._call.broker.quotas
+        if call.version < FIRST_VERSION:
+            response = fetch.response(found)
+            if quotas.is_any:
+                return self._dispatch.within_quotas(call, response, self._held_ns)
+            return self._dispatch.packed(call, response)
+        name = (call.version, call.slot.header.correlation_id, fetch.session_id)
+        news = fetch.news(found)
+        pieces = fetch_answer(*name, news)
+        if quotas.is_any and (pause_ms := self._dispatch.charge(call, pieces, self._held_ns)):
+            return fetch_answer(*name, news, pause_ms)
+        return pieces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.store.cold.reads import Reading
@@ -10,9 +10,7 @@ from headrace.store.partition.base import Partition
 from headrace.store.partition.readable import Ends
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from headrace.broker.fetching.fetch import Fetch
+    from headrace.broker.fetching.fetch import Fetch, FetchedPart
 
 
 class SeenEnds:
@@ -29,17 +27,29 @@ class SeenEnds:
         """Those with records of open transactions: their bytes are counted already, and may become readable."""
 
     def note(self, partition: Partition, ends: Ends) -> None:
+        """A partition that a pass looked at; the first look counts."""
         if partition not in self.readable_bytes:
             self.readable_bytes[partition] = ends.readable_bytes
             self.stable_ends[partition] = ends.stable_end
             if ends.stable_end < ends.high_watermark:
                 self.are_held_back.add(partition)
 
+    def note_each(self, found: Iterable[FetchedPart]) -> None:
+        """The same for a pass in memory: every Fetch that waits makes one."""
+        readable_bytes, stable_ends = self.readable_bytes, self.stable_ends
+        for one in found:
+            partition, ends = one.partition, one.ends
+            if partition is not None and partition not in readable_bytes:
+                readable_bytes[partition] = ends.readable_bytes
+                stable_ends[partition] = ends.stable_end
+                if ends.stable_end < ends.high_watermark:
+                    self.are_held_back.add(partition)
+
 
 class LongPoll:
     """From `begin` until `woken` is called, once, or `end`."""
 
-    __slots__ = ("_fetch", "_missing_bytes", "_readings", "_seen", "_timer", "_woken")
+    __slots__ = ("_fetch", "_is_waiting", "_missing_bytes", "_readings", "_seen", "_woken")
 
     def __init__(
         self,
@@ -54,10 +64,11 @@ class LongPoll:
         self._missing_bytes = missing_bytes
         self._woken = woken
         self._readings = readings
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_waiting = False
 
-    def begin(self, loop: asyncio.AbstractEventLoop, *, has_just_looked: bool = False) -> None:
-        self._timer = loop.call_at(self._fetch.deadline, self._time_is_over)
+    def begin(self, *, has_just_looked: bool = False) -> None:
+        self._is_waiting = True
+        self._fetch.call.connection.wait_timer.set(self._fetch.deadline, self._time_is_over)
         for partition in self._seen.readable_bytes:
             partition.watch(self._look)
         for reading in self._readings:
@@ -67,21 +78,21 @@ class LongPoll:
         # What came since the pass looked wakes nobody any more.
         for partition in [*self._seen.readable_bytes]:
             self._look(partition)
-        if any(reading.is_ready for reading in self._readings):
+        if any(reading.is_ready or reading.is_over for reading in self._readings):
             self._wake()
 
     def end(self) -> None:
-        if self._timer is None:
+        if not self._is_waiting:
             return
-        self._timer.cancel()
-        self._timer = None
+        self._is_waiting = False
+        self._fetch.call.connection.wait_timer.clear()
         for partition in self._seen.readable_bytes:
             partition.unwatch(self._look)
         for reading in self._readings:
             reading.unwatch(self._wake)
 
     def _wake(self) -> None:
-        if self._timer is not None:
+        if self._is_waiting:
             self.end()
             self._woken()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import uuid
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,6 +26,7 @@ from headrace.store.cluster.owned.groups import (
 )
 from headrace.store.cluster.owned.mirror import Mirror
 from headrace.store.cluster.owned.things import OwnershipLost
+from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -45,7 +46,12 @@ class _Ids:
         self._clock = clock
 
     def unique(self) -> str:
-        return str(uuid.uuid4())
+        """A random UUID, version 4. By hand: `uuid.UUID` takes ten times as long, and every new member gets one."""
+        drawn = bytearray(os.urandom(16))
+        drawn[6] = drawn[6] & 0x0F | 0x40
+        drawn[8] = drawn[8] & 0x3F | 0x80
+        text = drawn.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def ulid(self) -> str:
         return ulid(new_id(self._clock.wall_ms()))
@@ -72,7 +78,8 @@ class GroupKind:
         return ClassicMachine(self._settings, self._ids, name.org)
 
     def refusal(self, event: Any, error: KafkaError) -> Any:
-        passes = isinstance(error, StoreAway | OutcomeUnknown | OwnershipLost)
+        cause = error.__cause__ if isinstance(error, NotConfirmed) else None
+        passes = isinstance(cause or error, StoreAway | OutcomeUnknown | OwnershipLost)
         if isinstance(error, StoreError) and not passes and not (isinstance(error, RedisError) and error.is_redirect):
             self._tell(str(error))
         return refusal(event, coordinator_error(error))

@@ -1,14 +1,16 @@
 """The straight road of group requests: the answer is packed where the group decides it, without a task.
 
-When a rebalance completes, all members are answered at once: a group of 200 has 200 answers in one turn.
+When a rebalance completes, all members are answered at once: a group of 200 has 200 answers to pack.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from headrace.broker.handlers import heartbeat, join_group, sync_group
-from headrace.security.acls import Operation, ResourceType
+from headrace.security.acls import Operation
 from headrace.wire.messages.heartbeat import HeartbeatRequest
 from headrace.wire.messages.join_group import JoinGroupRequest
 from headrace.wire.messages.sync_group import SyncGroupRequest
@@ -29,49 +31,48 @@ _HANDLERS: dict[type[MemberRequest], Any] = {
 
 def begin(call: Call, request: MemberRequest, dispatch: Dispatch) -> bool:
     """Asks the group; False, without effect, if the request has to be refused or its time is metered."""
-    group_id = request.group_id
-    if not group_id or call.broker.quotas.is_any or not call.may(Operation.READ, ResourceType.GROUP, group_id):
+    if not request.group_id or call.broker.quotas.is_any:
         return False
     handler = _HANDLERS[type(request)]
     owed = _OwedAnswer(call, dispatch, handler)
     call.slot.on_cancel = owed.cancel
-    call.ask_group(Operation.READ, handler.event_of(call, request, owed), object)
-    return True
+    if call.submit_to_group(Operation.READ, handler.event_of(call, request, owed), owed):
+        return True
+    call.slot.on_cancel = None
+    return False
 
 
-class _OwedAnswer:
+class _OwedAnswer(msgspec.Struct, eq=False):
     """A reply token: told the answer like a future, and sends it."""
 
-    __slots__ = ("_call", "_dispatch", "_handler", "_is_done")
-
-    def __init__(self, call: Call, dispatch: Dispatch, handler: Any) -> None:
-        self._call = call
-        self._dispatch = dispatch
-        self._handler = handler
-        self._is_done = False
+    call: Call
+    dispatch: Dispatch
+    handler: Any
+    is_done: bool = False
 
     def done(self) -> bool:
-        return self._is_done
+        return self.is_done
 
     def set_result(self, answer: Any) -> None:
         pieces: Pieces | None = None
         try:
-            pieces = self._dispatch.packed(self._call, self._handler.response_of(answer))
+            pieces = self.dispatch.packed(self.call, self.handler.response_of(answer))
         except Exception:
-            self._call.connection.failed(self._call.slot)
+            self.call.connection.failed(self.call.slot)
         self._end(pieces)
 
     def set_exception(self, error: BaseException) -> None:
         """A bug; the connection is closed, as with any other request that failed."""
-        self._call.connection.failed(self._call.slot, error)
+        self.call.connection.failed(self.call.slot, error)
         self._end(None)
 
     def cancel(self) -> None:
         """The client has gone."""
-        if not self._is_done:
+        if not self.is_done:
             self._end(None)
 
     def _end(self, pieces: Pieces | None) -> None:
-        self._is_done = True
-        self._call.slot.on_cancel = None
-        self._call.connection.answered(self._call.slot, pieces)
+        self.is_done = True
+        slot = self.call.slot
+        slot.on_cancel = None
+        self.call.connection.answered(slot, pieces)

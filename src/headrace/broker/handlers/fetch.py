@@ -19,7 +19,6 @@ from headrace.broker.fetching.fetch import NOTHING, UNKNOWN, Fetch, FetchedPart
 from headrace.broker.fetching.sessions import INITIAL_EPOCH, NO_SESSION, Session, Wanted
 from headrace.broker.fetching.waiting import LongPoll, SeenEnds
 from headrace.broker.network.flow import Turns
-from headrace.broker.topics.leader_epochs import check_leader_epoch
 from headrace.security.acls import Operation, ResourceType
 from headrace.security.quotas import CONSUMER
 from headrace.store.cold.reads import Reading, no_records
@@ -73,12 +72,15 @@ class _Passes:
         self._seen = SeenEnds()
         self._readings: list[Reading] = []
         """Cold records that this pass found to be under way."""
+        self._is_cold = False
+        """Whether a partition was read at a cold offset."""
 
     async def until_enough(self) -> list[FetchedPart]:
         fetch, loop = self._fetch, asyncio.get_running_loop()
         while True:
             found = await self._pass()
             if fetch.is_enough(found) or fetch.deadline <= loop.time():
+                self._broker.store.cold_reads.fetches += self._is_cold
                 return found
             await self._wait(fetch.missing_bytes(found))
 
@@ -121,14 +123,17 @@ class _Passes:
 
     def _take_cold(self, partition: Partition, wanted: Wanted, limit: int, first: bool) -> Batches:
         """The cold records that have arrived; the rest is requested."""
-        cold_reads = self._broker.store.cold_reads
+        cold_reads, self._is_cold = self._broker.store.cold_reads, True
         reading = cold_reads.find(partition, wanted.fetch_offset)
         if reading is None and len(self._readings) < _COLD_AT_ONCE:
             reading = cold_reads.open(partition, wanted.fetch_offset, wanted.max_bytes)
         if reading is not None and reading.is_ready:
+            taken = cold_reads.take(partition, reading, limit, first)
+            if not taken.chunks:
+                return NOTHING  # no room: they wait for the next request
             stop = self._fetch.stop(partition.ends)
-            taken = before(cold_reads.take(partition, reading, limit, first), stop)
-            return taken if taken.chunks else no_records(partition, wanted.fetch_offset, stop)
+            readable = before(taken, stop)
+            return readable if readable.chunks else no_records(partition, wanted.fetch_offset, stop)
         if reading is not None:
             self._readings.append(reading)
         return NOTHING
@@ -198,21 +203,20 @@ class _Passes:
         partition = self._partitions[place]
         if not partition.is_confirmed:
             await partition.confirm()
-        check_leader_epoch(partition, wanted.leader_epoch)
+        partition.check_leader_epoch(wanted.leader_epoch)
         partition.check_offset(wanted.fetch_offset)
         return partition
 
     async def _wait(self, missing_bytes: int) -> None:
         """Returns when so many bytes were appended since the pass looked, cold ones came, or the time is over."""
-        loop = asyncio.get_running_loop()
-        woken = loop.create_future()
+        woken = asyncio.get_running_loop().create_future()
 
         def wake() -> None:
             if not woken.done():
                 woken.set_result(None)
 
         waiting = LongPoll(self._fetch, self._seen, missing_bytes, wake, self._readings)
-        waiting.begin(loop)
+        waiting.begin()
         try:
             await woken
         finally:

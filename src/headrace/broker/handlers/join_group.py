@@ -33,7 +33,7 @@ def event_of(call: Call, request: JoinGroupRequest, token: Hashable) -> Join:
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple(Protocol(p.name, p.metadata) for p in request.protocols),
+        protocols=tuple([Protocol(p.name, p.metadata) for p in request.protocols]),
     )
 
 

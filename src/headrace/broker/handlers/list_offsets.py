@@ -7,7 +7,6 @@ import asyncio
 from headrace.broker.broker import Broker
 from headrace.broker.call import Call
 from headrace.broker.network.flow import Turns
-from headrace.broker.topics.leader_epochs import check_leader_epoch
 from headrace.security.acls import Operation
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.partition.base import Partition
@@ -62,7 +61,7 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed:
         partition = await call.led_partition(topic, asked.partition_index)
         await partition.confirm()
         await partition.copies.settle()
-        check_leader_epoch(partition, asked.current_leader_epoch)
+        partition.check_leader_epoch(asked.current_leader_epoch)
         offset, timestamp = await _find(call.broker, topic, partition, asked.timestamp, call.version)
         bound = partition.stable_end if committed else partition.high_watermark
         offset, timestamp = _before(bound, asked.timestamp, offset, timestamp)

@@ -6,7 +6,6 @@ import asyncio
 
 from headrace.broker.call import Call
 from headrace.broker.network.flow import Turns
-from headrace.broker.topics.leader_epochs import check_leader_epoch
 from headrace.security.acls import Operation
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.offset_for_leader_epoch import (
@@ -36,7 +35,7 @@ async def _answer(call: Call, name: str, asked: OffsetForLeaderPartition) -> Epo
         topic = await call.topic(Operation.DESCRIBE, name)
         partition = await call.led_partition(topic, asked.partition)
         await partition.confirm_end()
-        check_leader_epoch(partition, asked.current_leader_epoch)
+        partition.check_leader_epoch(asked.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
     epoch, end = partition.epoch_end(asked.leader_epoch)

@@ -19,8 +19,7 @@ from headrace.broker.call import Call
 from headrace.broker.dispatch import CloseConnection
 from headrace.broker.network.flow import Turns
 from headrace.broker.produce.recompression import recompress
-from headrace.broker.produce.record_checks import RECORD_ERRORS_MOST, check_keys
-from headrace.broker.produce.record_times import check_record_times, have_good_times
+from headrace.broker.produce.record_checks import RECORD_ERRORS_MOST, check_keys, check_record_times
 from headrace.broker.produce.transactional import Transaction, begin, verification_of
 from headrace.broker.topics.current_leaders import CurrentLeaders
 from headrace.broker.topics.names import check_not_internal
@@ -151,7 +150,7 @@ async def _append(
     header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
     verification = verification_of(transaction, partition, header)
     records, packed = data.records, b""
-    checks_times = not policy.log_append_time and not have_good_times(header, policy, broker.store.clock.wall_ms())
+    checks_times = policy.must_check_times(header, broker.store.clock.wall_ms())
     if checks_times:
         header = await check_record_times(records, header, policy, broker.store)
     looks_inside = policy.looks_inside

@@ -30,7 +30,7 @@ def event_of(call: Call, request: SyncGroupRequest, token: Hashable) -> Sync:
         instance_id=request.group_instance_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments=tuple((a.member_id, a.assignment) for a in request.assignments),
+        assignments=tuple([(a.member_id, a.assignment) for a in request.assignments]),
     )
 
 

@@ -49,6 +49,11 @@ class RequestMetrics:
         found.counts[bisect_left(SECONDS, seconds)] += 1
         found.total += seconds
 
+    def number(self, api_key: int) -> int:
+        """How many requests of an API were answered."""
+        found = self._seconds.get(api_key)
+        return found.count if found is not None else 0
+
     def traced(self, api_key: int, exemplar: Exemplar) -> None:
         """A request was recorded as a trace."""
         self._seconds.setdefault(api_key, Histogram()).exemplify(exemplar)

@@ -13,7 +13,6 @@ import struct
 from collections.abc import Container
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.network.flow import AnswerRoom
 from headrace.broker.network.frame_buffers import LEAST_BYTES, Frame
 from headrace.broker.network.requests import WAITING_APIS, Requests
 from headrace.broker.produce.refused_batches import RefusedBatches
@@ -47,6 +46,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self.refused_batches = RefusedBatches()
         self.access = access
         """What the client reaches, as whoever it is."""
+        self.answer_room = server.answer_room
+        """The bytes that answers may hold, this client's and everybody's."""
         self._head = b""
         self._frame: Frame | None = None
         self._frame_bytes = 0
@@ -56,7 +57,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
         self._arrived_bytes = 0
         self._was_held_up = False
         self._muted_until = 0.0
-        self._closing = False
+        self.is_closing = False
+        """Whether it is closing: no more answers are sent."""
 
     # -- the transport's calls ----------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
         Only a long poll ends: nobody is there to get its records.
         """
-        self._closing = True
+        self.is_closing = True
         self._transport = None
         self._pauses.clear()
         budget = self._server.budget
@@ -87,6 +89,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._frame = None
         budget.forget(self)
         self._count_unsent(0)
+        self.wait_timer.close()
         for slot in self._slots:
             if slot.header.api_key == FETCH:
                 slot.cancel()
@@ -121,8 +124,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._split(server.receive_buffer[:size])
         if self._backlog:
             self._advance()
-        if server.budget.is_spent and not self.is_idle:
-            server.budget.wait(self)
+        budget = server.budget
+        if budget.arriving_bytes + budget.whole_bytes >= budget.limit_bytes and not self.is_idle:
+            budget.wait(self)
             self.pause("budget")
 
     def eof_received(self) -> bool:
@@ -144,7 +148,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
         """Takes whole frames off the shared buffer; the remainder begins the next one."""
         pos, end = 0, len(data)
         limit = self._server.broker.options.frame_limit_bytes
-        while not self._closing and end - pos >= 4:
+        while not self.is_closing and end - pos >= 4:
             (size,) = _LENGTH.unpack_from(data, pos)
             if not 0 < size <= limit:
                 self._refuse_length(size, bytes(data[pos : pos + 4]), limit)
@@ -154,7 +158,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
                 self._begin(size, data[pos:])
                 return
             self._was_large = False
-            self._server.budget.take_whole(size)
+            self._server.budget.whole_bytes += size
             self._whole(bytearray(data[pos : pos + size]))
             pos += size
         if pos < end:
@@ -198,7 +202,7 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def budget_freed(self) -> None:
         """Room again: a frame that waited grows, and reading goes on."""
-        if self._closing:
+        if self.is_closing:
             return
         self.resume("budget")
         if self._frame is not None:
@@ -225,13 +229,8 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self.resume("budget")
 
     def _count_unsent(self, size_bytes: int) -> None:
-        self._server.answer_room.take(size_bytes - self._unsent_bytes)
+        self.answer_room.used_bytes += size_bytes - self._unsent_bytes
         self._unsent_bytes = size_bytes
-
-    @property
-    def answer_room(self) -> AnswerRoom:
-        """The bytes that answers may hold, this client's and everybody's."""
-        return self._server.answer_room
 
     @property
     def _needs_room(self) -> bool:
@@ -243,11 +242,6 @@ class Connection(Requests, asyncio.BufferedProtocol):
         arrived, self._arrived_bytes = self._arrived_bytes, 0
         was_held_up, self._was_held_up = self._was_held_up, bool(self._pauses)
         return self._frame is not None and not was_held_up and arrived < least_bytes
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether it is closing: no more answers are sent."""
-        return self._closing
 
     # -- pausing and closing ------------------------------------------------------------------------------------
 
@@ -293,9 +287,9 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def close(self, reason: str) -> None:
         """Closes after flushing; the reason goes to the log."""
-        if self._closing:
+        if self.is_closing:
             return
-        self._closing = True
+        self.is_closing = True
         if reason:
             log.warning("connection closed", extra={"peer": self.peer, "why": reason})
         self._drop_backlog()
@@ -315,14 +309,14 @@ class Connection(Requests, asyncio.BufferedProtocol):
 
     def close_idle(self) -> None:
         """Closes an idle connection; unread answers are dropped."""
-        if self._unsent_bytes or self._backlog or self._closing:
+        if self._unsent_bytes or self._backlog or self.is_closing:
             self.abort()
         else:
             self.close("")
 
     def abort(self) -> None:
         """Closes at once and drops everything in flight."""
-        self._closing = True
+        self.is_closing = True
         self._drop_backlog()
         for slot in self._slots:
             slot.cancel()

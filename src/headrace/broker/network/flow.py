@@ -34,7 +34,7 @@ class ByteBudget:
         self.limit_bytes = limit_bytes
         self.arriving_bytes = 0
         self.whole_bytes = 0
-        """Held by whole requests, which give it back by themselves."""
+        """Held by whole requests, which give it back by themselves; one that arrives whole is simply added."""
         self._overdrawn_by: Waiter | None = None
         self._waiters: deque[Waiter] = deque()
 
@@ -81,10 +81,6 @@ class ByteBudget:
         self.whole_bytes += size_bytes
         if self._overdrawn_by is who:
             self._overdrawn_by = None
-
-    def take_whole(self, size_bytes: int) -> None:
-        """The same for a frame that came whole."""
-        self.whole_bytes += size_bytes
 
     def request_done(self, size_bytes: int) -> None:
         self.whole_bytes -= size_bytes

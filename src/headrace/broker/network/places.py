@@ -1,8 +1,8 @@
-"""The places of those who are on the way in: a bounded number in all and per address, and who makes room for whom.
+"""Places for unauthenticated connections: a bounded number in all and per address, and which one makes room.
 
-When there is no place left, somebody makes room who had a second and did not get in: a good client needs milliseconds.
-If nobody had it yet, an address that holds more places gives one to an address that holds fewer, so that a crowd from
-one address, or from many, keeps nobody else out. Time in which a client waits for us does not count against it.
+When there is no place left, a connection makes room that has had a second to log in: a good client needs milliseconds.
+If none has, an address with more places gives one to an address with fewer, so that a crowd from one address, or from
+many, keeps nobody else out. Time in which a client waits for us does not count against it.
 """
 
 from __future__ import annotations

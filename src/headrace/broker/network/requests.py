@@ -15,21 +15,23 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from headrace.broker.dispatch import CloseConnection
 from headrace.broker.logins.workers import TooManyLogins
-from headrace.broker.network.slot import RequestSlot
+from headrace.broker.network.wait_timer import WaitTimer
 from headrace.wire.apis import FETCH, JOIN_GROUP, PRODUCE, SYNC_GROUP
 
 if TYPE_CHECKING:
     from headrace.broker.network.connection import Connection
     from headrace.broker.network.frame_buffers import Frame
     from headrace.broker.network.server import Server
-    from headrace.store.end_of_turn import EndOfTurn
     from headrace.wire.codec import Pieces
     from headrace.wire.frame import RequestHeader
+    from headrace.wire.schema import Payload
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,32 @@ _HOLD_REQUESTS = frozenset({"writing", "quota"})
 """Pauses in which what was received already is not begun either."""
 _SLICE_BYTES = 128 << 10
 """Of an answer over TLS: more than uvloop holds back until the end of the turn (64 KiB)."""
+
+
+class RequestSlot(msgspec.Struct, eq=False):
+    """A request that was started, and its answer once there is one; responses leave in the order of the slots."""
+
+    header: RequestHeader
+    frame: Frame
+    size_bytes: int
+    began_s: float
+    request: Payload | None = None
+    """What the frame says, once it was read."""
+    pieces: Pieces | None = None
+    task: asyncio.Task[None] | None = None
+    started: bool = False
+    done: bool = False
+    is_unsubmitted: bool = False
+    """Whether it is a Produce that others must not overtake."""
+    on_cancel: Callable[[], None] | None = None
+    """Ends a request that waits without a task."""
+
+    def cancel(self) -> None:
+        """A task that did not start yet is left alone: cancelled, it would never tell that it ended."""
+        if self.task is not None and self.started:
+            self.task.cancel()
+        elif self.task is None and self.on_cancel is not None:
+            self.on_cancel()
 
 
 class Requests:
@@ -51,6 +79,12 @@ class Requests:
         """Held by a Produce until its batches are in the partitions' queues, so that they get there in order."""
         self.unsubmitted = 0
         """Produce requests with a task whose batches are not in the queues yet: none may overtake them."""
+        self.now_s = server.loop.time
+        """The event loop's clock."""
+        self.end_of_turn = server.end_of_turn
+        """Callbacks for the end of the current event loop iteration."""
+        self.wait_timer = WaitTimer(server.loop)
+        """For the one request that waits: only Produce requests overlap."""
         self.last_active = server.loop.time()
         self._server = server
         self._transport: asyncio.Transport | None = None
@@ -78,9 +112,10 @@ class Requests:
             self.resume("pipeline")
 
     def _start(self, header: RequestHeader, frame: Frame) -> None:
-        slot = RequestSlot(header, frame)
+        slot = RequestSlot(header, frame, len(frame), time.perf_counter())
         self._slots.append(slot)
-        server, connection = self._server, cast("Connection", self)
+        server = self._server
+        connection: Any = self  # as it is: a cast is a call
         if server.held is None:
             try:
                 if server.dispatch.go_straight(slot, connection):
@@ -134,19 +169,6 @@ class Requests:
 
     # -- the straight road --------------------------------------------------------------------------------------
 
-    def now_s(self) -> float:
-        """The event loop's clock."""
-        return self._server.loop.time()
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return self._server.loop
-
-    @property
-    def end_of_turn(self) -> EndOfTurn:
-        """Callbacks for the end of the current event loop iteration."""
-        return self._server.end_of_turn
-
     def answered(self, slot: RequestSlot, pieces: Pieces | None) -> None:
         """The answer to a request without a task.
 
@@ -159,7 +181,7 @@ class Requests:
             self._server.answer_room.used_bytes += size_bytes
             self._unsent_bytes += size_bytes
         if not self._answered:
-            self._server.end_of_turn.add(self._go_on)
+            self.end_of_turn.add(self._go_on)
         self._answered.append(slot)
 
     def answer_now(self, slot: RequestSlot, pieces: Pieces | None) -> None:
@@ -220,9 +242,10 @@ class Requests:
                     transport.writelines(due)
             unsent_bytes = transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:
-                self._count_unsent(unsent_bytes)
+                self._server.answer_room.used_bytes += unsent_bytes - self._unsent_bytes
+                self._unsent_bytes = unsent_bytes
         self.last_active = self._server.loop.time()
-        if not slots and not self._backlog:
+        if not slots and not self._backlog and (self._pauses or transport is None or self._server.is_stopping):
             self._rest()
 
     @property
@@ -236,9 +259,6 @@ class Requests:
         return not self._slots
 
     # -- what a connection does ---------------------------------------------------------------------------------
-
-    def _count_unsent(self, size_bytes: int) -> None:
-        raise NotImplementedError
 
     def _rest(self) -> None:
         raise NotImplementedError

@@ -26,8 +26,8 @@ from headrace.broker.network.gate import Gate
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.caller import ANONYMOUS, Caller
 from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
-from headrace.store.end_of_turn import EndOfTurn
 from headrace.ticks import tick
+from headrace.wire.apis import FETCH, PRODUCE
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -56,9 +56,11 @@ class Server:
         self.anonymous = Access(broker, Caller(ANONYMOUS, DEFAULT_ORGANISATION, DEFAULT_LISTENER))
         """What a client reaches that did not say who it is."""
         self.requests = RequestMetrics()
+        broker.store.cold_reads.pace.others = self._hot_requests
         self.dispatch = Dispatch(broker, self.requests)
         self.watchdog = broker.watchdog
-        self.end_of_turn = EndOfTurn()
+        self.end_of_turn = broker.store.end_of_turn
+        """The store's: one wake-up for answers and appends."""
         self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BUFFER_BYTES))
         self.is_stopping = False
@@ -109,6 +111,10 @@ class Server:
         else:
             access = self.anonymous
         self._open.append(await self.loop.create_server(lambda: Connection(self, access), sock=bound, backlog=_BACKLOG))
+
+    def _hot_requests(self) -> int:
+        """Produce requests, and Fetches of records that are in Redis."""
+        return self.requests.number(PRODUCE) + self.requests.number(FETCH) - self.broker.store.cold_reads.fetches
 
     def hold(self) -> None:
         """Starts no request, until `go_on`."""

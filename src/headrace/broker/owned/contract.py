@@ -7,7 +7,7 @@ committed offsets. Both are written in one atomic step.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from headrace.wire.errors import KafkaError
@@ -59,8 +59,8 @@ class Decision(Protocol[State_co]):
         """A name that no other thing may have; claimed before anything is stored."""
 
     @property
-    def replies(self) -> Iterable[tuple[Hashable, Any]]:
-        """Tokens, which are futures here, and their answers."""
+    def replies(self) -> Sequence[tuple[Any, Any]]:
+        """Tokens, which are futures here or act like one, and their answers."""
 
     @property
     def timers(self) -> Mapping[Any, int | None]:

@@ -74,7 +74,7 @@ class Runtime(Generic[State]):
 
     def may_decide(self, name: Name) -> bool:
         """Whether the thing is ours and our lease is beyond doubt."""
-        return not self._is_closed and self._store.nodes.lease_is_valid and self.is_mine(name)
+        return not self._is_closed and self._store.nodes.owns_now(name.id.encode())
 
     def check_owner(self, name: Name) -> None:
         """Raises NOT_COORDINATOR unless we may decide."""
@@ -85,7 +85,10 @@ class Runtime(Generic[State]):
 
     def ask(self, name: Name, event: Any, answer: asyncio.Future[Any]) -> None:
         """Decides an event in its turn; the future is told the answer, which may be held back until others came."""
-        self.submit(name, Asked(self.kind, event, answer))
+        thing = self.things.get(name)
+        if thing is None:
+            thing = self._thing(name)
+        thing.submit(Asked(self.kind, event, answer))
 
     async def look(self, name: Name, make_event: Callable[[Thing[State]], Any] | None = None) -> Thing[State]:
         """The thing, with all that came before decided. An event that is made of it then is decided, too."""
@@ -106,18 +109,18 @@ class Runtime(Generic[State]):
         return [Name(org, name) for name in await self.stored.names(org)]
 
     def submit(self, name: Name, step: Step[State]) -> None:
-        thing = self.things.get(name)
-        if thing is None:
-            if not self.may_decide(name):
-                thing = Thing(name, self)  # not kept: it only carries the refusal
-            else:
-                thing = self.things[name] = Thing(name, self)
-        thing.submit(step)
+        (self.things.get(name) or self._thing(name)).submit(step)
+
+    def _thing(self, name: Name) -> Thing[State]:
+        thing = Thing(name, self)
+        if self.may_decide(name):
+            self.things[name] = thing  # else it only carries the refusal
+        return thing
 
     # -- what the things ask for --------------------------------------------------------------------------------
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._store.spawn(work)
+    def spawn(self, work: Coroutine[Any, Any, Any], then: Callable[[asyncio.Task[None]], None]) -> None:
+        self._store.spawn(work, then)
 
     def forget(self, thing: Thing[State]) -> None:
         """Told by a thing that it is gone."""

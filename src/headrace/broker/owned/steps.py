@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+import msgspec
+
 from headrace.broker.owned.contract import Decision, Kind, State
 from headrace.wire.errors import KafkaError
 
@@ -32,28 +34,25 @@ class Step(Protocol[State]):
         """A bug."""
 
 
-class Asked(Generic[State]):
+class Asked(msgspec.Struct, eq=False, gc=False):
     """A request, or something else that happened, with the future of its answer."""
 
-    __slots__ = ("_answer", "_event", "_kind")
+    kind: Kind[Any]
+    event: Any
+    answer: asyncio.Future[Any]
 
-    def __init__(self, kind: Kind[State], event: Any, answer: asyncio.Future[Any]) -> None:
-        self._kind = kind
-        self._event = event
-        self._answer = answer
+    def decide(self, thing: Thing[Any]) -> Decision[Any] | None:
+        return thing.machine.decide(thing.state, self.event, thing.now_ms())
 
-    def decide(self, thing: Thing[State]) -> Decision[State] | None:
-        return thing.machine.decide(thing.state, self._event, thing.now_ms())
-
-    def adopted(self, thing: Thing[State]) -> None:
+    def adopted(self, thing: Thing[Any]) -> None:
         """Its answer is one of the decision's replies, now or later."""
 
-    def refused(self, thing: Thing[State], error: KafkaError) -> None:
-        if not self._answer.done():
-            self._answer.set_result(self._kind.refusal(self._event, error))
+    def refused(self, thing: Thing[Any], error: KafkaError) -> None:
+        if not self.answer.done():
+            self.answer.set_result(self.kind.refusal(self.event, error))
 
     def failed(self, error: Exception) -> None:
-        _fail(self._answer, error)
+        _fail(self.answer, error)
 
 
 class Looked(Generic[State]):

@@ -7,23 +7,26 @@ store starts a worker, which runs until the queue is empty. Later steps wait in 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from headrace.broker.owned import answers
 from headrace.broker.owned.alarm import Alarm
 from headrace.broker.owned.changes import apply, difference
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Fired, Resumed, Step
 from headrace.broker.owned.timers import Timers
+from headrace.broker.owned.unpacking import unpacked_fields, unpacked_rows
 from headrace.store.cluster.owned.things import Changes, OwnershipLost, Taken
 from headrace.store.confidence import Confidence, Level, Look
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from headrace.broker.owned.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ class Thing(Generic[State]):
         """Whether a step waits that decides the timers which are due."""
         self.machine = runtime.kind.machine(name)
         self.timers: Timers[Hashable] = Timers()
+        self.now_ms = runtime.now_ms
         self._runtime = runtime
         self._kind = runtime.kind
         self._store = runtime.stored
@@ -89,40 +93,50 @@ class Thing(Generic[State]):
     def _is_leaving(self) -> bool:
         return self._must_go and not self.is_gone
 
-    @property
     def _is_ready(self) -> bool:
-        return not self.is_gone and not self._must_go and self.is_settled and self._runtime.may_decide(self.name)
+        return (
+            not self.is_gone
+            and not self._must_go
+            and (self._confidence.seen is self._outlook.view or self.is_settled)
+            and self._runtime.may_decide(self.name)
+        )
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def submit(self, step: Step[State]) -> None:
         """Takes a step now if possible, else in its turn."""
-        self._waiting.append(step)
-        if not self._is_working:
-            if self._decide_waiting():
+        if self._is_working:
+            self._waiting.append(step)
+            return
+        if not self._is_ready():
+            self._waiting.append(step)
+        elif self._decide(step):
+            if self._owner is None:
                 self._drop_if_nothing()
-            else:
-                self._is_working = True
-                self._runtime.spawn(self._work())
+            return
+        self._is_working = True
+        self._runtime.spawn(self._work(), self._stopped)
 
-    def _decide_waiting(self) -> bool:
-        """Decides a step that needs nothing from the store; false if it does."""
-        while self._waiting:
-            if not self._is_ready:
-                return False
-            step = self._waiting.popleft()
-            try:
-                decision = step.decide(self)
-            except Exception as error:
-                step.failed(error)
-                continue
-            if decision is None:
-                continue
-            if decision.is_durable:
-                self._open = step, decision
-                return False
-            self.adopt(decision)
-            step.adopted(self)
+    def _decide_waiting(self) -> None:
+        """Decides steps in their order, up to one that needs the store."""
+        while self._waiting and self._is_ready():
+            if not self._decide(self._waiting.popleft()):
+                return
+
+    def _decide(self, step: Step[State]) -> bool:
+        """Decides a step; false if the decision has to be stored."""
+        try:
+            decision = step.decide(self)
+        except Exception as error:
+            step.failed(error)
+            return True
+        if decision is None:
+            return True
+        if decision.is_durable:
+            self._open = step, decision
+            return False
+        self.adopt(decision)
+        step.adopted(self)
         return True
 
     async def _work(self) -> None:
@@ -130,18 +144,27 @@ class Thing(Generic[State]):
             while self._open is not None or self._waiting or self._is_leaving:
                 if self._open is not None:
                     await self._finish(*self._open)
+                    self._open = None
                 if self._is_leaving:
                     self.let_go()
                 if self._waiting and not await self._make_ready():
                     return
                 self._decide_waiting()
         except Exception as error:
+            self._open = None
             for step in self._take_waiting():
                 step.failed(error)
             raise
         finally:
             self._is_working = False
             self._drop_if_nothing()
+
+    def _stopped(self, worker: asyncio.Task[None]) -> None:
+        if worker.cancelled():  # the node stops: nobody else will tell those who wait
+            steps = [*([self._open[0]] if self._open is not None else ()), *self._take_waiting()]
+            self._open, self._is_working = None, False
+            for step in steps:
+                step.refused(self, KafkaError(ErrorCode.NOT_COORDINATOR, "The node is stopping."))
 
     async def _make_ready(self) -> bool:
         """False if no waiter is left: they were refused, or look the thing up again."""
@@ -185,8 +208,6 @@ class Thing(Generic[State]):
             step.adopted(self)
             if decision.tombstone:
                 self.drop()
-        finally:
-            self._open = None
 
     async def _claim(self, claimed: str) -> bool:
         await self._own()
@@ -257,10 +278,8 @@ class Thing(Generic[State]):
         self._alarm.set(self.timers.wake_ms())
         if self._owner is None and self.state is not None and not self.is_gone:
             self._runtime.keep_unstored(self)
-        for token, answer in decision.replies:
-            future = cast("asyncio.Future[Any]", token)
-            if not future.done():
-                future.set_result(answer)
+        if decision.replies:
+            answers.send(decision.replies)
 
     # -- being sure ---------------------------------------------------------------------------------------------
 
@@ -270,36 +289,11 @@ class Thing(Generic[State]):
         taken = await self._store.take(*self.name)
         if taken is not None:
             self._owner = taken.owner
-            self.rows = self._unpack_rows(taken)
-            self.fields = self._unpack_fields(taken)
+            self.rows = unpacked_rows(self._kind, self.name, taken)
+            self.fields = unpacked_fields(self._kind, self.name, taken)
             if self.fields:
                 await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
         self._confidence.end(look)
-
-    def _unpack_fields(self, taken: Taken) -> dict[str, Any]:
-        try:
-            return {field: self._kind.unpack_field(field, raw) for field, raw in taken.fields.items()}
-        except ValueError as error:
-            log.error(
-                f"a stored {self._kind.title} cannot be read; other stored data is kept",
-                extra={self._kind.title: self.name.id, "why": str(error)},
-            )
-            return {}
-
-    def _unpack_rows(self, taken: Taken) -> dict[Any, Any]:
-        """One row that cannot be read must not cost the others."""
-        rows: dict[Any, Any] = {}
-        for field, raw in taken.rows.items():
-            try:
-                row, value = self._kind.unpack_row(field, raw)
-            except ValueError as error:
-                log.error(
-                    f"a stored row of a {self._kind.title} cannot be read",
-                    extra={self._kind.title: self.name.id, "row": field, "why": str(error)},
-                )
-            else:
-                rows[row] = value
-        return rows
 
     async def _settle(self) -> None:
         """Takes the thing again after a sign of trouble; it may be gone afterwards."""
@@ -388,6 +382,3 @@ class Thing(Generic[State]):
         if not self.is_gone:
             self._alarm.cancel()
             self._alarm.set(self._runtime.now_ms() + _RETRY_MS)
-
-    def now_ms(self) -> int:
-        return self._runtime.now_ms()

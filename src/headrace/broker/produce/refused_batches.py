@@ -46,6 +46,8 @@ class RefusedBatches:
 
     def __init__(self) -> None:
         self._refusals: dict[tuple[bytes, int], Refusal] = {}
+        self.are_any = False
+        """Whether there may be some: a connection without trouble never has."""
 
     def watch(self, topic: Topic, number: int, appended: asyncio.Future[Appended]) -> None:
         """Learns a batch's outcome the moment it is known: before that of the next one is."""
@@ -62,7 +64,7 @@ class RefusedBatches:
 
     def last(self, topic: Topic, number: int) -> Refusal | None:
         """The last refusal before a batch that is queued now."""
-        return self._refusals.get((topic.uuid, number)) if self._refusals else None
+        return self._refusals.get((topic.uuid, number)) if self.are_any else None
 
     def is_over(self, topic: Topic, number: int, before: Refusal) -> None:
         """A batch that was sent after a refusal is in the log."""
@@ -73,6 +75,7 @@ class RefusedBatches:
         """A batch was refused."""
         if error.code in _FOR_NOW:
             self._refusals[topic.uuid, number] = Refusal()
+            self.are_any = True
 
     def verdict(self, topic: Topic, number: int, error: KafkaError, *, is_settled: bool) -> KafkaError:
         """The error to answer; another one if it may only result from a refusal the client had not seen yet."""

@@ -22,7 +22,6 @@ from headrace.broker.handlers.produce import (
     stamp_time,
     verdict,
 )
-from headrace.broker.produce.record_times import have_good_times
 from headrace.broker.produce.transactional import Transaction, verification_of
 from headrace.broker.quotas.throttling import is_timed
 from headrace.broker.topics.names import INTERNAL
@@ -40,7 +39,7 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from headrace.wire.produce_answer import produce_answer
+from headrace.wire.produce_answer import ProducedPart, ProducedTopic, produce_answer
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
@@ -69,47 +68,35 @@ def begin(call: Call, request: ProduceRequest, dispatch: Dispatch) -> bool:
     return True
 
 
-class _Part(Pending):
+class _Part(Pending, kw_only=True):
     """One batch of a request, which is told what became of it."""
 
-    __slots__ = ("_behind", "_told", "append_time_ms", "base_offset", "error", "is_answered", "partition", "produce")
-
-    is_answered: bool
-
-    def __init__(self, produce: _Produce, partition: Partition, batch: memoryview, header: BatchHeader) -> None:
-        super().__init__(batch, header, produce.deadline)
-        self.produce = produce
-        self.partition = partition
-        self.append_time_ms = NO_TIME
-        self.base_offset = -1
-        self.error: KafkaError | None = None
-        self.is_answered = False
-        self._behind: Refusal | None = None
-        self._told: asyncio.Future[None] | None = None
+    produce: _Produce
+    partition: Partition
+    append_time_ms: int = NO_TIME
+    base_offset: int = -1
+    error: KafkaError | None = None
+    is_answered: bool = False
+    behind: Refusal | None = None
+    """The last refusal in its partition when it was queued."""
+    told: asyncio.Future[None] | None = None
 
     def stamp_time(self) -> None:
         self.append_time_ms, self.header = stamp_time(self.produce.call.broker, self.batch)
 
-    def submit(self, transaction: Transaction | None) -> None:
-        partition = self.partition
-        if self.header.producer_id >= 0:
-            self._behind = self.produce.call.connection.refused_batches.last(partition.topic, partition.number)
-            self.verification = verification_of(transaction, partition, self.header)
-        partition.writer.enqueue(self)
-
     async def answered(self) -> None:
         if not self.is_answered:
-            if self._told is None:
-                self._told = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._told])
+            if self.told is None:
+                self.told = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self.told])
 
     def resolve(self, result: Appended) -> None:
         if self.is_answered:
             return
         self.base_offset = result.base_offset
-        if self._behind is not None:
+        if self.behind is not None:
             refused = self.produce.call.connection.refused_batches
-            refused.is_over(self.partition.topic, self.partition.number, self._behind)
+            refused.is_over(self.partition.topic, self.partition.number, self.behind)
         self._is_over()
 
     def fail(self, error: KafkaError) -> None:
@@ -124,16 +111,19 @@ class _Part(Pending):
 
     def _is_over(self) -> None:
         self.is_answered = True
-        self.produce.part_is_done()
-        if self._told is not None and not self._told.done():
-            self._told.set_result(None)
+        produce = self.produce
+        produce.left -= 1
+        if not produce.left:
+            produce.finish()
+        if self.told is not None and not self.told.done():
+            self.told.set_result(None)
 
 
 class _Produce:
     """One request on its way."""
 
-    __slots__ = ("_began_ns", "_dispatch", "_held_ns", "_left", "_now_ms", "_parts", "_request", "_transaction",
-                 "_untimed", "call", "deadline", "has_errors")  # fmt: skip
+    __slots__ = ("_began_ns", "_deadline", "_dispatch", "_held_ns", "_now_ms", "_parts", "_request", "_transaction",
+                 "_untimed", "call", "has_errors", "left")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest, dispatch: Dispatch) -> None:
         self.call = call
@@ -143,7 +133,8 @@ class _Produce:
         """By topic, in the order of the request."""
         self._untimed: list[_Part] = []
         """Those that get their time here."""
-        self._left = 0
+        self.left = 0
+        """Batches whose outcome is not known yet."""
         self.has_errors = False
         self._transaction: Transaction | None = None
         self._began_ns = time.perf_counter_ns() if call.broker.quotas.is_any and is_timed(call) else 0
@@ -151,7 +142,7 @@ class _Produce:
         """How long it held the event loop, where that is charged."""
         self._now_ms = call.broker.store.clock.wall_ms()
         timeout_ms = min(max(request.timeout_ms, 0), call.broker.options.store_wait_ms)
-        self.deadline = call.connection.now_s() + timeout_ms / 1000
+        self._deadline = call.connection.now_s() + timeout_ms / 1000
 
     # -- whether it can go this way -----------------------------------------------------------------------------
 
@@ -170,7 +161,7 @@ class _Produce:
             seen += len(data.partition_data)
             if seen > _PARTS_MAX or not self._check_topic(topic, data):
                 return False
-        self._left = seen
+        self.left = seen
         return seen > 0
 
     def _check_topic(self, topic: Topic, data: TopicProduceData) -> bool:
@@ -194,9 +185,10 @@ class _Produce:
         header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
         if header.attributes & TRANSACTIONAL and not self._is_in_transaction(partition, header):
             return None
-        if not policy.log_append_time and not have_good_times(header, policy, self._now_ms):
+        if policy.must_check_times(header, self._now_ms):
             return None
-        part = _Part(self, partition, data.records, header)
+        batch = data.records
+        part = _Part(batch, header, self._deadline, len(batch), produce=self, partition=partition)
         if policy.log_append_time:
             self._untimed.append(part)
         return part
@@ -216,16 +208,20 @@ class _Produce:
     def submit(self) -> None:
         for part in self._untimed:
             part.stamp_time()
+        refused = self.call.connection.refused_batches
         for parts in self._parts:
             for part in parts:
-                part.submit(self._transaction)
+                partition = part.partition
+                if refused.are_any and part.header.producer_id >= 0:
+                    part.behind = refused.last(partition.topic, partition.number)
+                if part.header.attributes & TRANSACTIONAL:
+                    part.verification = verification_of(self._transaction, partition, part.header)
+                partition.writer.enqueue(part)
         if self._began_ns:
             self._held_ns = time.perf_counter_ns() - self._began_ns
 
-    def part_is_done(self) -> None:
-        self._left -= 1
-        if self._left:
-            return
+    def finish(self) -> None:
+        """All batches have their outcome."""
         pieces: Pieces | None = None
         try:
             pieces = self._answer()
@@ -257,17 +253,13 @@ class _Produce:
         return pieces
 
     def _all_well(self, throttle_ms: int) -> bytes:
-        topics = [
-            (
-                data.name,
-                data.topic_id,
-                [
-                    (part.partition.number, part.base_offset, part.append_time_ms, part.partition.log_start)
-                    for part in parts
-                ],
-            )
-            for data, parts in zip(self._request.topic_data, self._parts, strict=True)
-        ]
+        topics: list[ProducedTopic] = []
+        for data, parts in zip(self._request.topic_data, self._parts, strict=True):  # no comprehension: it is a call
+            appended: list[ProducedPart] = []
+            for part in parts:
+                partition = part.partition
+                appended.append((partition.number, part.base_offset, part.append_time_ms, partition.log_start))
+            topics.append((data.name, data.topic_id, appended))
         return produce_answer(self.call.version, self.call.slot.header.correlation_id, topics, throttle_ms)
 
     def _with_errors(self) -> ProduceResponse:

@@ -51,9 +51,9 @@ async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
     if request.transactional_id is None:
         return _refused(call, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "The request names no transactional id.")
     producers = {(header.producer_id, header.producer_epoch) for _, _, _, header in headers}
-    if len({producer_id for producer_id, _ in producers}) > 1 or not request.transactional_id:
-        return _refused(call, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The batches have several producer ids.")
-    producer_id, epoch = next(iter(producers))
+    if len(producers) > 1 or not request.transactional_id:
+        return _refused(call, ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The batches have several producer ids or epochs.")
+    ((producer_id, epoch),) = producers
     who = Producing(call.caller.organisation, request.transactional_id, producer_id, epoch)
     asked: dict[Partition, Moment] = {}
     for name, topic_id, number, header in headers:

@@ -55,8 +55,10 @@ class Quotas:
 
     def __init__(self, store: Store, now_ms: Callable[[], float]) -> None:
         self.now_ms = now_ms
-        self._has_rows = False
+        self.is_any = False
+        """Whether there is anything to count for."""
         self._tenants = store.tenants
+        self._tenants.on_rates = self._look_for_any
         self._rows = store.quotas
         self._tables: dict[str, QuotaTable] = {}
         self._rates: OrderedDict[Counted, Rate] = OrderedDict()
@@ -64,10 +66,8 @@ class Quotas:
         self._rows.on_change = self._changed
         self._changed(self._rows.rows)
 
-    @property
-    def is_any(self) -> bool:
-        """Whether there is anything to count for."""
-        return self._has_rows or self._tenants.has_rates
+    def _look_for_any(self) -> None:
+        self.is_any = self._tenants.has_rates or any(map(len, self._tables.values()))
 
     def table(self, organisation: str) -> QuotaTable:
         return self._tables.setdefault(organisation, QuotaTable())
@@ -77,7 +77,7 @@ class Quotas:
             organisation, _, entity = field.partition("/")
             values = {} if row is None else _decode_values(row)
             self.table(organisation).put(_decode_entity(entity), values)
-        self._has_rows = any(map(len, self._tables.values()))
+        self._look_for_any()
 
     async def change(
         self, organisation: str, entity: Entity, new: Callable[[Mapping[str, float]], Values], *, validate_only: bool

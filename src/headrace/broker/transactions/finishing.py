@@ -83,12 +83,12 @@ class Finisher:
     async def _finish(self, thing: Thing[TransactionalId]) -> None:
         pause_s = _PAUSE_S
         while not thing.is_gone and thing.state is not None and thing.state.is_unfinished(server := self._server):
-            ending, was_prepared = thing.state.ending, thing.state.is_prepared
+            ending, was_prepared, number = thing.state.ending, thing.state.is_prepared, thing.state.number
             try:
                 if ending is not None:
                     async with self._turns:
                         await self.spread(thing, ending, again=not was_prepared)
-                await self._mark_finished(thing, thing.state.number, server)
+                await self._mark_finished(thing, number, server)
                 if was_prepared and ending is not None:
                     self.finished["commit" if ending.commit else "abort"] += 1
                 return

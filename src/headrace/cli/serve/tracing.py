@@ -22,8 +22,8 @@ from headrace.wire.apis import FETCH, PRODUCE
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from headrace.broker.network.requests import RequestSlot
     from headrace.broker.network.server import Server
-    from headrace.broker.network.slot import RequestSlot
     from headrace.cli.settings.table import Settings
     from headrace.clock import Clock
     from headrace.store.store import Store

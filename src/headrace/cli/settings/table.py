@@ -274,6 +274,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     tail_cache_bytes: Annotated[
         int, _says("Memory for the tail cache: the newest batches, for consumers that keep up.", 0, MAX_INT64)
     ] = _STORE.tail_cache_bytes
+    read_ahead_bytes: Annotated[int, _says("Memory for read-ahead from Redis.", 0, MAX_INT64)] = _STORE.read_ahead_bytes
 
     fetch_max_bytes: Annotated[
         int, _says("Largest response to one fetch, whatever the client asks for.", 1 << 10, MAX_INT32)
@@ -340,13 +341,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     cold_timeout_ms: Annotated[
         int, _says("How long a read waits for the lake before it gets a retriable error.", 10, MAX_INT32)
     ] = _STORE.cold_timeout_ms
+    cold_bytes_per_second: Annotated[
+        int, _says("Bytes per second of cold records while clients use hot ones, too; 0: no limit.", 0, MAX_INT64)
+    ] = _STORE.cold_bytes_per_second
     cold_cpu_percent: Annotated[
         int,
-        _says(
-            "Percent of one core that reading the lake may use while other processes wait for the CPU; 0: no limit.",
-            0,
-            100_000,
-        ),
+        _says("Percent of a core for reading the lake while other processes wait for CPU; 0: no limit.", 0, 100_000),
     ] = 50
 
 

@@ -19,13 +19,13 @@ NULLABLE_PROTOCOL_NAME_FROM = 7
 LEAVE_ROWS_FROM = 3
 
 
-class JoinedMember(msgspec.Struct, frozen=True):
+class JoinedMember(msgspec.Struct, frozen=True, gc=False):
     member_id: str
     instance_id: str | None
     metadata: bytes
 
 
-class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: ErrorCode = ErrorCode.NONE
     generation: int = -1
     protocol_type: str | None = None
@@ -36,14 +36,14 @@ class JoinAnswer(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[JoinedMember, ...] = ()
 
 
-class SyncAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SyncAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignment: bytes = b""
 
 
-class HeartbeatAnswer(msgspec.Struct, frozen=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True, gc=False):
     error: ErrorCode
 
 

@@ -15,13 +15,13 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.topic_partition import TopicPartition
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token: Hashable
     group_id: str
     version: int
 
 
-class Join(Request, frozen=True, kw_only=True):
+class Join(Request, frozen=True, kw_only=True, gc=False):
     member_id: str
     instance_id: str | None = None
     client_id: str = ""
@@ -33,7 +33,7 @@ class Join(Request, frozen=True, kw_only=True):
     protocols: tuple[Protocol, ...]
 
 
-class Sync(Request, frozen=True, kw_only=True):
+class Sync(Request, frozen=True, kw_only=True, gc=False):
     member_id: str
     generation: int
     instance_id: str | None = None
@@ -43,7 +43,7 @@ class Sync(Request, frozen=True, kw_only=True):
     """(member id, assignment), from the leader."""
 
 
-class Heartbeat(Request, frozen=True, kw_only=True):
+class Heartbeat(Request, frozen=True, kw_only=True, gc=False):
     member_id: str
     generation: int
     instance_id: str | None = None

@@ -11,7 +11,7 @@ from headrace.groups.classic.rebalance import (
 from headrace.groups.classic.scene import ClassicDecision, Scene, Turn
 from headrace.groups.classic.state import Group
 from headrace.groups.classic.table import ClassicState
-from headrace.groups.classic.timers import TimerKey, TimerKind
+from headrace.groups.classic.timers import TimerKey, TimerKind, session_timer
 
 
 def timers_fired(group: Group | None, event: TimersFired, scene: Scene) -> ClassicDecision:
@@ -26,11 +26,12 @@ def timers_fired(group: Group | None, event: TimersFired, scene: Scene) -> Class
 
 
 def _fire(turn: Turn, key: TimerKey) -> None:
-    match key.kind:
+    kind, member_id = key
+    match kind:
         case TimerKind.SESSION:
-            _session_ended(turn, key)
+            _session_ended(turn, member_id)
         case TimerKind.PENDING:
-            forget_pending(turn, key.member_id)
+            forget_pending(turn, member_id)
             complete_if_all_joined(turn)
         case TimerKind.JOIN:
             join_timer_fired(turn)
@@ -38,8 +39,8 @@ def _fire(turn: Turn, key: TimerKey) -> None:
             sync_timer_fired(turn)
 
 
-def _session_ended(turn: Turn, key: TimerKey) -> None:
-    turn.cancel_timer(key)
-    if key.member_id in turn.group.members:
-        remove_member(turn, key.member_id)
+def _session_ended(turn: Turn, member_id: str) -> None:
+    turn.cancel_timer(session_timer(member_id))
+    if member_id in turn.group.members:
+        remove_member(turn, member_id)
         membership_changed(turn)

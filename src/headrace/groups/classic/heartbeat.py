@@ -3,30 +3,32 @@
 from headrace.groups.classic.answers import HeartbeatAnswer
 from headrace.groups.classic.events import Heartbeat
 from headrace.groups.classic.members import check_member
-from headrace.groups.classic.scene import ClassicDecision, Reply, Scene
+from headrace.groups.classic.scene import ClassicDecision, Scene, answered
 from headrace.groups.classic.state import Group
 from headrace.groups.classic.table import FIXED_ANSWERS, ClassicState, GroupApi
 from headrace.groups.classic.timers import TimerChanges, session_timer
 from headrace.wire.errors import ErrorCode
 
+_FIXED = FIXED_ANSWERS[GroupApi.HEARTBEAT]
+
 
 def heartbeat(group: Group | None, event: Heartbeat, scene: Scene) -> ClassicDecision:
     error = _check(group, event)
-    timers: TimerChanges = {}
-    if group is not None and not error:
-        error = FIXED_ANSWERS[GroupApi.HEARTBEAT][group.state]
-        timers = renewed_session(group, event.member_id, scene)
-    return ClassicDecision(group, replies=(Reply(event.token, HeartbeatAnswer(error)),), timers=timers)
+    if group is None or error:
+        return answered(group, event.token, HeartbeatAnswer(error))
+    answer = HeartbeatAnswer(_FIXED[group.state])
+    return ClassicDecision(
+        group, replies=((event.token, answer),), timers=renewed_session(group, event.member_id, scene)
+    )
 
 
 def _check(group: Group | None, event: Heartbeat) -> ErrorCode:
-    fixed = FIXED_ANSWERS[GroupApi.HEARTBEAT]
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
-        return fixed[None]
+        return _FIXED[None]
     if group.state is ClassicState.DEAD:
-        return fixed[ClassicState.DEAD]
+        return _FIXED[ClassicState.DEAD]
     error = check_member(group, event.member_id, event.instance_id)
     if not error and event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION

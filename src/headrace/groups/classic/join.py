@@ -92,12 +92,12 @@ def _turn_away(group: Group, event: Join, scene: Scene) -> ClassicDecision:
 
 
 def _join_new_member(group: Group, event: Join, scene: Scene) -> ClassicDecision:
-    turn = Turn(group.fork(), scene)
     member_id = f"{event.instance_id or event.client_id or 'member'}-{scene.ids.unique()}"
+    if event.instance_id is None and event.version >= MEMBER_ID_REQUIRED_FROM:
+        return _hand_out_member_id(group, event, scene, member_id)
+    turn = Turn(group.fork(), scene)
     if event.instance_id is not None and event.instance_id in group.instances:
         _replace_static(turn, event, member_id)
-    elif event.instance_id is None and event.version >= MEMBER_ID_REQUIRED_FROM:
-        _hand_out_member_id(turn, event, member_id)
     else:
         _let_in(turn, event, member_id)
     return turn.decision()
@@ -117,15 +117,17 @@ def _ensure_identity(turn: Turn) -> None:
         turn.store()
 
 
-def _hand_out_member_id(turn: Turn, event: Join, member_id: str) -> None:
+def _hand_out_member_id(group: Group, event: Join, scene: Scene, member_id: str) -> ClassicDecision:
     """KIP-394: only a client that got its id is let in, so retries leave no ghosts behind.
 
     Nothing is stored: whoever asks under random names and never comes back must not fill the store.
     """
-    turn.group.pending.add(member_id)
-    turn.set_timer(pending_timer(member_id), event.session_timeout_ms)
     required = JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
-    turn.reply(event.token, join_answer_for(event.version, required))
+    return ClassicDecision(
+        msgspec.structs.replace(group, pending=group.pending | {member_id}),
+        replies=((event.token, join_answer_for(event.version, required)),),
+        timers={pending_timer(member_id): scene.now_ms + event.session_timeout_ms},
+    )
 
 
 def _replace_static(turn: Turn, event: Join, member_id: str) -> None:

@@ -3,7 +3,7 @@
 Rules for whoever drives it:
 
 1. One event of a group at a time. Claim `decision.claim`, store `decision.store` and `decision.rows` (or
-   delete, on `tombstone`), then adopt `decision.group` and `decision.timers`, then send the replies. If
+   delete, on `tombstone`), then adopt `decision.state` and `decision.timers`, then send the replies. If
    storing fails, drop the decision and answer the request with `answers.refusal`; parked requests of the old
    group stay parked.
 2. `now_ms` never goes back within a process and is comparable across restarts: the wall clock read once

@@ -4,7 +4,7 @@ instances and supported protocols.
 Every change of membership goes through here, so that the counts next to `members` are always right.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from headrace.groups.classic.answers import JoinAnswer, SyncAnswer
 from headrace.groups.classic.events import Join
@@ -28,21 +28,24 @@ def check_member(group: Group, member_id: str, instance_id: str | None) -> Error
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def supports(group: Group, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
+def supports(group: Group, protocol_type: str, protocols: Sequence[Protocol]) -> bool:
     """May a member with these protocols join? It needs the group's type and one protocol of everybody."""
     if not group.members:
-        return bool(protocol_type) and any(True for _ in protocols)
+        return bool(protocol_type and protocols)
     size = len(group.members)
-    return group.protocol_type == protocol_type and any(group.support.get(p.name) == size for p in protocols)
+    return group.protocol_type == protocol_type and size in [group.support.get(p.name) for p in protocols]
 
 
 def vote(group: Group) -> str:
     """Each member votes for its first protocol that all support; most votes win, then the oldest voter's."""
     size = len(group.members)
+    of_all = {name for name, count in group.support.items() if count == size}
     votes: dict[str, int] = {}
     for member in group.members.values():
-        choice = next(p.name for p in member.protocols if group.support[p.name] == size)
-        votes[choice] = votes.get(choice, 0) + 1
+        for protocol in member.protocols:
+            if protocol.name in of_all:
+                votes[protocol.name] = votes.get(protocol.name, 0) + 1
+                break
     return max(votes, key=lambda name: votes[name])
 
 
@@ -140,8 +143,9 @@ def park_sync(turn: Turn, member_id: str, parked: Parked) -> None:
 
 
 def _exchange(group: Group, old: Member, new: Member) -> None:
-    _count(group, old, -1)
-    _count(group, new, 1)
+    if new.protocols != old.protocols:
+        _count(group, old, -1)
+        _count(group, new, 1)
     group.members[new.member_id] = new
 
 
@@ -170,8 +174,10 @@ def _member_of(join: Join, member_id: str, assignment: bytes = b"") -> Member:
     )
 
 
-def offered(protocols: Iterable[Protocol]) -> tuple[Protocol, ...]:
+def offered(protocols: tuple[Protocol, ...]) -> tuple[Protocol, ...]:
     """A name counts once, however often a client lists it."""
+    if len(protocols) == 1:
+        return protocols
     by_name: dict[str, Protocol] = {}
     for protocol in protocols:
         by_name.setdefault(protocol.name, protocol)

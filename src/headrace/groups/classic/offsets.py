@@ -26,7 +26,7 @@ def commit(group: Group | None, event: Commit, scene: Scene) -> ClassicDecision:
     if group is None:
         return _commit_without_group(event, scene)
     error = _check_commit(group, event)
-    reply = Reply(event.token, CommitAnswer(error))
+    reply: Reply = (event.token, CommitAnswer(error))
     if error:
         return ClassicDecision(group, replies=(reply,))
     timers: TimerChanges = {}
@@ -47,7 +47,7 @@ def txn_commit(group: Group | None, event: TxnCommit, scene: Scene) -> ClassicDe
         if not error and event.generation != group.generation:
             error = ErrorCode.ILLEGAL_GENERATION
     rows = {} if error else event.offsets
-    return ClassicDecision(group, replies=(Reply(event.token, CommitAnswer(error)),), rows=rows)
+    return ClassicDecision(group, replies=((event.token, CommitAnswer(error)),), rows=rows)
 
 
 def transaction_ended(group: Group | None, event: TransactionEnded, scene: Scene) -> ClassicDecision:
@@ -87,7 +87,7 @@ def _check_commit(group: Group, event: Commit) -> ErrorCode:
 def offset_delete(group: Group | None, event: OffsetDelete, scene: Scene) -> ClassicDecision:
     answer = _check_offset_delete(group, event)
     doomed = () if answer.error else (place for place in event.places if place[0] not in answer.subscribed)
-    return ClassicDecision(group, replies=(Reply(event.token, answer),), rows=dict.fromkeys(doomed))
+    return ClassicDecision(group, replies=((event.token, answer),), rows=dict.fromkeys(doomed))
 
 
 def _check_offset_delete(group: Group | None, event: OffsetDelete) -> OffsetDeleteAnswer:

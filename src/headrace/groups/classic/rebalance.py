@@ -89,7 +89,7 @@ def complete_join(turn: Turn) -> None:
     """The join phase is over: who is here makes the next generation."""
     group = turn.group
     turn.cancel_timer(JOIN_TIMER)
-    missing = [m.member_id for m in group.members.values() if m.member_id not in group.joins]
+    missing = [member_id for member_id in group.members if member_id not in group.joins]
     for member_id in missing:
         if not group.members[member_id].is_static:
             remove_member(turn, member_id)

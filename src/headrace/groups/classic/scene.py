@@ -4,8 +4,10 @@
 group: the changed fork, answers, timer changes, and whether it has to be stored first.
 """
 
-from collections.abc import Collection, Hashable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from headrace.groups.classic import snapshot
 from headrace.groups.classic.answers import Answer, JoinAnswer, SyncAnswer, join_answer_for
@@ -25,7 +27,7 @@ class Ids(Protocol):
     def ulid(self) -> str: ...
 
 
-class Scene(NamedTuple):
+class Scene(msgspec.Struct, frozen=True, gc=False):
     now_ms: int
     settings: GroupSettings
     ids: Ids
@@ -35,32 +37,27 @@ class Scene(NamedTuple):
     """Slugs of other groups, as far as it was tried to claim them."""
 
 
-class Reply(NamedTuple):
-    token: Hashable
-    answer: Answer
+Reply = tuple[Hashable, Answer]
+"""A token and its answer."""
 
 
-class ClassicDecision(NamedTuple):
-    """In this order: claim the slug, store (or delete), adopt group and timers, send the replies.
+class ClassicDecision(msgspec.Struct, frozen=True, gc=False):
+    """In this order: claim the slug, store (or delete), adopt state and timers, send the replies.
 
     If storing fails the decision is dropped: the old group stands, its parked requests stay parked, and
     the request that was being decided gets `answers.refusal`.
     """
 
-    group: Group | None
+    state: Group | None
     store: StoredGroup | None = None
     tombstone: bool = False
     """Delete what is stored of the group, its offsets included."""
-    replies: tuple[Reply, ...] = ()
+    replies: Sequence[Reply] = ()
     timers: TimerChanges = {}
     rows: Mapping[tuple[str, int], Any] = {}
     """Offsets to store together with the group; None deletes one."""
     claim: str | None = None
     """The slug of an identity that is new with this decision: no other group may have it."""
-
-    @property
-    def state(self) -> Group | None:
-        return self.group
 
     @property
     def is_durable(self) -> bool:
@@ -74,19 +71,19 @@ class ClassicDecision(NamedTuple):
 
 def answered(group: Group | None, token: Hashable, answer: Answer) -> ClassicDecision:
     """An answer that changes nothing."""
-    return ClassicDecision(group, replies=(Reply(token, answer),))
+    return ClassicDecision(group, replies=((token, answer),))
 
 
-class Turn:
-    def __init__(self, fork: Group, scene: Scene) -> None:
-        self.group = fork
-        self.scene = scene
-        self._replies: list[Reply] = []
-        self._timers: dict[TimerKey, int | None] = {}
-        self._rows: dict[tuple[str, int], Any] = {}
-        self._claim: str | None = None
-        self._stored = False
-        self._tombstone = False
+class Turn(msgspec.Struct, eq=False, gc=False):
+    group: Group
+    """The fork that this event changes."""
+    scene: Scene
+    _replies: list[Reply] = []
+    _timers: dict[TimerKey, int | None] = {}
+    _rows: dict[tuple[str, int], Any] = {}
+    _claim: str | None = None
+    _stored: bool = False
+    _tombstone: bool = False
 
     def move(self, trigger: Trigger) -> None:
         self.group.state = next_state(self.group.state, trigger)
@@ -116,13 +113,14 @@ class Turn:
         return key in self._timers
 
     def renew_session(self, member_id: str) -> None:
-        self.set_timer(session_timer(member_id), self.group.members[member_id].session_timeout_ms)
+        timeout_ms = self.group.members[member_id].session_timeout_ms
+        self._timers[session_timer(member_id)] = self.scene.now_ms + timeout_ms
 
     def reply(self, token: Hashable, answer: Answer) -> None:
-        self._replies.append(Reply(token, answer))
+        self._replies.append((token, answer))
 
     def reply_join(self, parked: Parked, answer: JoinAnswer) -> None:
-        self.reply(parked.token, join_answer_for(parked.version, answer))
+        self._replies.append((parked.token, join_answer_for(parked.version, answer)))
 
     def release_join(self, member_id: str, answer: JoinAnswer) -> bool:
         parked = self.group.joins.pop(member_id, None)
@@ -138,10 +136,10 @@ class Turn:
 
     def decision(self) -> ClassicDecision:
         return ClassicDecision(
-            group=None if self.group.is_nothing() else self.group,
+            state=None if self.group.is_nothing() else self.group,
             store=snapshot.take(self.group) if self._stored and not self._tombstone else None,
             tombstone=self._tombstone,
-            replies=tuple(self._replies),
+            replies=self._replies,
             timers=self._timers,
             rows=self._rows,
             claim=self._claim,

@@ -3,10 +3,10 @@
 `Member` and the first half of `Group` are durable: `snapshot` stores them. The second half lives only as
 long as the process: who waits for an answer, which ids were handed out, what is counted for speed.
 A `Group` is never changed once it was decided: a handler works on a `fork`, which the broker adopts after
-storing it, or drops when storing failed. Members are frozen and shared, so a fork costs a few dict copies.
+storing it, or drops when storing failed. Members are frozen and shared, so a fork costs a few dict copies; a handler
+that changes one of the dicts shares the others, too.
 """
 
-import copy
 from collections.abc import Hashable
 
 import msgspec
@@ -17,14 +17,14 @@ from headrace.groups.identity import GroupIdentity
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-class Protocol(msgspec.Struct, frozen=True):
+class Protocol(msgspec.Struct, frozen=True, gc=False):
     """A way to assign partitions that a member supports; the metadata is the clients' own matter."""
 
     name: str
     metadata: bytes
 
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
+class Member(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     member_id: str
     instance_id: str | None = None
     client_id: str
@@ -39,7 +39,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self.instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes | None:
-        return next((p.metadata for p in self.protocols if p.name == protocol_name), None)
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return None
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -83,15 +86,16 @@ class Group(msgspec.Struct, kw_only=True):
     initial: InitialDelay | None = None
 
     def fork(self) -> "Group":
-        fork = copy.copy(self)
-        fork.members = self.members.copy()
-        fork.pending = self.pending.copy()
-        fork.joins = self.joins.copy()
-        fork.syncs = self.syncs.copy()
-        fork.unsynced = self.unsynced.copy()
-        fork.instances = self.instances.copy()
-        fork.support = self.support.copy()
-        return fork
+        return msgspec.structs.replace(
+            self,
+            members=self.members.copy(),
+            pending=self.pending.copy(),
+            joins=self.joins.copy(),
+            syncs=self.syncs.copy(),
+            unsynced=self.unsynced.copy(),
+            instances=self.instances.copy(),
+            support=self.support.copy(),
+        )
 
     def is_nothing(self) -> bool:
         """Whether it only ever handed ids out, and nobody can come with one any more."""

@@ -21,8 +21,9 @@ def sync(group: Group | None, event: Sync, scene: Scene) -> ClassicDecision:
     error = _check(group, event)
     if error or group is None:
         return answered(group, event.token, refusal(event, error))
-    turn = Turn(group.fork(), scene)
-    _note_synced(turn, event.member_id)
+    turn = Turn(_fork(group, event.member_id), scene)
+    if not turn.group.unsynced:
+        turn.cancel_timer(SYNC_TIMER)
     if group.state is ClassicState.STABLE:
         turn.reply(event.token, _own_assignment(group, event.member_id))
         return turn.decision()
@@ -30,6 +31,11 @@ def sync(group: Group | None, event: Sync, scene: Scene) -> ClassicDecision:
     if event.member_id == group.leader:
         _assign(turn, dict(event.assignments))
     return turn.decision()
+
+
+def _fork(group: Group, member_id: str) -> Group:
+    """A fork without this member among the unsynced. All members sync at once, so only what changes here is copied."""
+    return msgspec.structs.replace(group, syncs=group.syncs.copy(), unsynced=group.unsynced - {member_id})
 
 
 def _check(group: Group | None, event: Sync) -> ErrorCode:
@@ -55,12 +61,6 @@ def _check(group: Group | None, event: Sync) -> ErrorCode:
 
 def _differ(asked: str | None, actual: str | None) -> bool:
     return asked is not None and actual is not None and asked != actual
-
-
-def _note_synced(turn: Turn, member_id: str) -> None:
-    turn.group.unsynced.discard(member_id)
-    if not turn.group.unsynced:
-        turn.cancel_timer(SYNC_TIMER)
 
 
 def _assign(turn: Turn, assignments: dict[str, bytes]) -> None:

@@ -14,7 +14,6 @@ adopted: if storing that decision fails, the timer is simply due again.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class TimerKind(StrEnum):
@@ -26,21 +25,21 @@ class TimerKind(StrEnum):
     SYNC = "sync"
 
 
-class TimerKey(NamedTuple):
-    kind: TimerKind
-    member_id: str = ""
+TimerKey = tuple[TimerKind, str]
+"""The kind, and a member id where there is one per member. A plain tuple: every request makes one."""
 
+JOIN_TIMER: TimerKey = (TimerKind.JOIN, "")
+SYNC_TIMER: TimerKey = (TimerKind.SYNC, "")
 
-JOIN_TIMER = TimerKey(TimerKind.JOIN)
-SYNC_TIMER = TimerKey(TimerKind.SYNC)
+_SESSION, _PENDING = TimerKind.SESSION, TimerKind.PENDING
 
 TimerChanges = Mapping[TimerKey, int | None]
 """Deadline in ms of the injected clock; None cancels. Cancelling what is not armed does nothing."""
 
 
 def session_timer(member_id: str) -> TimerKey:
-    return TimerKey(TimerKind.SESSION, member_id)
+    return _SESSION, member_id
 
 
 def pending_timer(member_id: str) -> TimerKey:
-    return TimerKey(TimerKind.PENDING, member_id)
+    return _PENDING, member_id

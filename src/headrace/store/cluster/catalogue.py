@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ _CREATE_AT_ONCE = 256
 _ATTEMPTS = 16
 
 
-class Topic(msgspec.Struct, frozen=True):
+class Topic(msgspec.Struct, frozen=True, dict=True):
     """A topic's record in the catalogue."""
 
     name: str
@@ -53,9 +54,9 @@ class Topic(msgspec.Struct, frozen=True):
         """The nodes that a partition was given by hand."""
         return self.assignments.get(partition, []) if self.assignments else []
 
-    @property
+    @cached_property
     def uuid(self) -> bytes:
-        """Kafka's topic id, as it travels."""
+        """Kafka's topic id, as it travels; every request about a partition asks for it."""
         return from_kafka_uuid(self.id)
 
     @property

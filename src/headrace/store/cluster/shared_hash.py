@@ -95,6 +95,10 @@ class SharedHash(ABC):
         rows = {field.decode(): row for field, row in zip(changed[::2], changed[1::2], strict=True)}
         self._take_in(int(version), rows)
 
+    async def check_copies(self) -> None:
+        """NotEnoughReplicas if it is known beforehand that a change would be on too few servers."""
+        await self._copied.check(self.slot.shard)
+
     async def change(self, field: str, new: bytes | None) -> bool:
         """Replaces the row that the copy has, None standing for none; false if another node was faster."""
         old = self.rows.get(field, b"")

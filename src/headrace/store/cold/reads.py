@@ -1,9 +1,9 @@
 """Cold records for fetches, read in the background so that hot reads never wait for them.
 
 A fetch opens a reading; this fetch or a later one takes the records once they have arrived. The number of reads in
-flight and of bytes waiting is bounded, and records that nobody fetches are dropped. After a failure the partition's
-reader gets one error, and the next attempt comes a moment later: a consumer that retries at once must not keep two
-processes busy with an unavailable table.
+flight and of bytes waiting is bounded, and their rate while the node serves others (pace.py); records that nobody
+fetches are dropped. After a failure the partition's reader gets one error, and the next attempt comes a moment later: a
+consumer that retries at once must not keep two processes busy with an unavailable table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cold_log import ColdAway
 from headrace.metrics.histogram import Histogram
+from headrace.store.cold.pace import ColdPace
 from headrace.store.partition.entries import Batches, take
 from headrace.wire import batch as batches
 from headrace.wire.cleaning import batch_of_nothing
@@ -48,6 +49,8 @@ class Reading:
         self.entries: list[Buffer] | None = None
         self.error: KafkaError | None = None
         self.size_bytes = 0
+        self.is_over = False
+        """Whether it was taken, or given up: the next look may open another."""
         self._watchers: set[Callable[[], None]] = set()
 
     @property
@@ -61,6 +64,11 @@ class Reading:
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self._watchers.discard(watcher)
+
+    def end(self) -> None:
+        """Lets go of the records. Timers and waiting fetches may still know the reading, for up to half a minute."""
+        self.entries, self.is_over = None, True
+        self.tell_watchers()
 
     def tell_watchers(self) -> None:
         for watcher in list(self._watchers):
@@ -76,6 +84,9 @@ class BackgroundReads:
         self._parked_bytes = 0
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.pace = ColdPace(store.options.cold_bytes_per_second, store.clock.monotonic_s)
+        self.fetches = 0
+        """Fetch requests for cold records."""
         self.succeeded = self.failed = 0
         self.seconds = Histogram()
 
@@ -121,7 +132,7 @@ class BackgroundReads:
         began = loop.time()
         try:
             async with self._slots:
-                entries = await self.read(partition, reading.offset, max_bytes)
+                entries = await self._read_in_turn(partition, reading.offset, max_bytes)
             self.succeeded += 1
             self.seconds.observe(loop.time() - began)
             if not entries:
@@ -138,6 +149,15 @@ class BackgroundReads:
             reading.error = ColdAway("reading cold records failed; the broker's log says why")
         loop.call_later(_PARKED_S, self._drop, key, reading)
         reading.tell_watchers()
+
+    async def _read_in_turn(self, partition: Partition, offset: int, max_bytes: int) -> list[Buffer]:
+        granted_bytes, size_bytes = await self.pace.turn(max_bytes), 0
+        try:
+            entries = await self.read(partition, offset, granted_bytes)
+            size_bytes = sum(map(len, entries))
+        finally:
+            self.pace.came(granted_bytes, size_bytes)
+        return entries
 
     async def read(self, partition: Partition, offset: int, max_bytes: int) -> list[Buffer]:
         """Batches from the cold log, or from Redis if only offsets without records remain before it."""
@@ -177,7 +197,7 @@ class BackgroundReads:
         if self._readings.get(key) is reading:
             del self._readings[key]
             self._parked_bytes -= reading.size_bytes
-            reading.tell_watchers()
+            reading.end()
 
 
 def no_records(partition: Partition, offset: int, stop: int) -> Batches:

@@ -1,13 +1,19 @@
-"""Entries of the format `log` in Redis: whole batches and the token of their writer."""
+"""Entries of the format `log` in Redis, whole batches and the token of their writer: written, parsed, read in order."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from headrace.store.partition.entries import Entry, base_of, entry_fields
+from headrace.store.redis.route import Route
 from headrace.wire import batch as batches
 from headrace.wire.records import NO_TIMESTAMP
 from headrace.wire.schema import Buffer
+
+PORTION_BYTES = 4 << 20
+_COUNT_FIRST = 16
+_COUNT_MOST = 4096
 
 
 def xadd(key: str, entry: Entry) -> list[Buffer]:
@@ -36,3 +42,23 @@ def parse_entry(row: Any) -> Entry | None:
         return Entry(base_of(row), end, data, values.get(b"w", b""), append_time)
     except ValueError:
         return None
+
+
+async def walk(
+    reads: Route, key: str, first: int, stop: int | None = None, portion_bytes: int = PORTION_BYTES
+) -> AsyncIterator[list[Entry]]:
+    """All entries with a base of `first` or more (and below `stop`), in steps bounded in entries and bytes."""
+    if stop is not None and stop <= first:
+        return
+    start, count = f"{max(first, 0)}-0", _COUNT_FIRST
+    upper = "+" if stop is None else f"({stop}-0"
+    while True:
+        rows = await reads.call("XRANGE", key, start, upper, "COUNT", count)
+        found = [entry for row in rows if (entry := parse_entry(row)) is not None]
+        if found:
+            yield found
+        if len(rows) < count:
+            return
+        size = sum(len(entry.data) for entry in found)
+        count = max(1, min(_COUNT_MOST, count * portion_bytes // max(size, 1)))
+        start = f"({rows[-1][0].decode()}"

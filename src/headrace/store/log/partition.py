@@ -13,12 +13,12 @@ from itertools import chain
 
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.log import recovery, tiering, trim
+from headrace.store.log.ahead import ReadAhead
 from headrace.store.log.compacting.clean_log import CleanLog
 from headrace.store.log.compacting.cleaner import Cleaner
-from headrace.store.log.entries import parse_entry
+from headrace.store.log.entries import parse_entry, walk
 from headrace.store.log.lake_end import LakeEnd
 from headrace.store.log.times import LogTimes, newest_of
-from headrace.store.log.walking import walk
 from headrace.store.log.writer import LogWriter
 from headrace.store.partition import by_time
 from headrace.store.partition.base import Partition
@@ -28,7 +28,7 @@ from headrace.store.partition.index import Index, Point
 from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
 from headrace.store.partition.producers import Producers
 from headrace.store.redis.link import Argument
-from headrace.wire.batch import iter_headers
+from headrace.wire.batch import end_offset, iter_headers
 from headrace.wire.control import read_marker
 from headrace.wire.records import NO_TIMESTAMP
 
@@ -47,6 +47,7 @@ class LogPartition(Partition):
     def __init__(self, context: PartitionContext, topic: Topic, number: int) -> None:
         super().__init__(context, topic, number)
         self.lake_end = LakeEnd(self)
+        self.ahead = ReadAhead(self, context.ahead)
         self.clean = CleanLog(self)
         self.cleaner = Cleaner(self)
         self.forget()
@@ -66,10 +67,16 @@ class LogPartition(Partition):
         self.snapshot_size_bytes = 0
         self.producers = Producers()
         self.tail.clear()
+        self.ahead.clear()
 
     async def close(self) -> None:
         self.lake_end.close()
+        self.ahead.clear()
         await super().close()
+
+    def vanish(self) -> None:
+        super().vanish()
+        self.ahead.clear()
 
     async def load(self) -> None:
         await recovery.load(self)
@@ -90,7 +97,6 @@ class LogPartition(Partition):
     def is_settled(self) -> bool:
         return not self.lake_end.is_open
 
-    @property
     def may_append(self) -> bool:
         return not self.lake_end.is_open and self.is_confirmed
 
@@ -143,7 +149,7 @@ class LogPartition(Partition):
     def store_point(self, point: Point) -> None:
         """Writes a point of the index behind whatever is being written; a lost one only costs reading."""
         where = (self.keys.index, "NOMKSTREAM", f"{point.offset}-1")
-        self.slot.shard.post("XADD", *where, "p", point.value(), "s", point.stretch())
+        self.slot.shard.link.post("XADD", *where, "p", point.value(), "s", point.stretch())
 
     async def save_producers(self) -> None:
         """Stores a snapshot of the producers, so that the log before it need not be read again."""
@@ -163,12 +169,20 @@ class LogPartition(Partition):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches | None:
-        """Batches from the tail; None if the offset is before it."""
+        """Batches from the tail, or read ahead; None if Redis has to be read."""
         if offset >= self.end:
             return Batches([], 0)
-        if offset < self.clean.end or not self.tail.holds(offset):
+        if offset < self.clean.end:
             return None
-        return take((entry.data for entry in self.tail.since(offset)), offset, max_bytes, at_least_one)
+        taken = self.tail.read(offset, max_bytes, at_least_one)
+        if taken is not None:
+            return taken
+        ahead = self.ahead.entries_at(offset)
+        return None if ahead is None else take((entry.data for entry in ahead), offset, max_bytes, at_least_one)
+
+    def answered(self, offset: int, max_bytes: int, taken: Batches) -> None:
+        if offset in self.ahead.readers:
+            self.ahead.follow(offset, end_offset(taken.chunks[-1]), max_bytes)
 
     async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
         """Batches from Redis: the compacted part first, then the log behind it."""
@@ -195,8 +209,11 @@ class LogPartition(Partition):
 
     async def _read_log(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
         """The entry that holds the offset, and as many behind it as are likely to fit."""
+        if (ahead := await self.ahead.arriving_at(offset)) is not None:
+            return take((entry.data for entry in ahead), offset, max_bytes, at_least_one)
         if offset >= self.end:
             return Batches([], 0)
+        look = self.confidence.begin(self.outlook.view)
         after, end = f"({offset}-{LAST_SEQUENCE}", f"({self.end}-0"
         stop = self.index.after_bytes(offset, max_bytes)
         commands: list[tuple[Argument, ...]] = [
@@ -216,6 +233,8 @@ class LogPartition(Partition):
             return await self.skip_to_end(offset)
         if self.trimmed_to or self.clean.end or self.policy.is_tiered or self.policy.compacts:
             found = _without_hole(found)
+        if found[0].base <= offset:
+            self.ahead.found(offset, found, look)
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
 
     async def _is_hole(self, offset: int) -> bool:

@@ -21,7 +21,7 @@ from headrace.store.partition.appending import Appended, Appender, Pending
 from headrace.store.partition.entries import Entry
 from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.wire import Then
-from headrace.wire.batch import stamp
+from headrace.wire.batch import CONTROL, stamp
 from headrace.wire.records import NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LogWriter(Appender[_Flight]):
         for pending in flight.pendings:
             header = pending.header
             if header.producer_id >= 0:
-                if header.is_control:
+                if header.attributes & CONTROL:
                     partition.producers.end(header, pending.marker, base, partition.now_ms())
                 else:
                     partition.producers.add(header, base, partition.now_ms())

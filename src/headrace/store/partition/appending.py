@@ -76,10 +76,10 @@ class Appender(ABC, Generic[F]):
         verification: Verification | None = None,
     ) -> asyncio.Future[Appended]:
         """Queues a batch and what `pack` made of it; its bytes are stamped in place, so they are the writer's now."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        pending = AwaitedBatch(batch, header, deadline, packed, verification)
-        self.enqueue(pending)
-        return pending.outcome
+        loop = asyncio.get_running_loop()
+        size_bytes, deadline, outcome = max(len(batch), len(packed)), loop.time() + timeout_s, loop.create_future()
+        self.enqueue(AwaitedBatch(batch, header, deadline, size_bytes, packed, verification, outcome=outcome))
+        return outcome
 
     def enqueue(self, pending: Pending) -> None:
         """Queues a batch; its outcome is told in the turn in which the store's answer arrives."""
@@ -135,13 +135,14 @@ class Appender(ABC, Generic[F]):
         """The first append after a rest: at the end of the event loop's turn, so that it takes all that came in it."""
         self._is_due = False
         if self._flight is None and self._recovering is None and self._verifying is None:
+            self._partition.link.hold_back(self._partition.context.end_of_turn)
             self._pump()
 
     def _pump(self) -> None:
         """Sends the next append, if there is one and the cached state of the partition is valid."""
         if not self._queue:
             return
-        if not self._partition.may_append:
+        if not self._partition.may_append():
             self._recover()
             return
         self._send_next(just_looked=False)
@@ -160,7 +161,7 @@ class Appender(ABC, Generic[F]):
     def _join(self, just_looked: bool) -> list[Pending]:
         """Takes batches off the queue, checked from the start."""
         size, limit = 0, self._partition.options.append_entry_bytes
-        queue = self._queue
+        queue, producers = self._queue, self._partition.producers
         taken: list[Pending] = []
         coming: dict[int, Coming] = {}
         while queue:
@@ -172,7 +173,8 @@ class Appender(ABC, Generic[F]):
                 break
             if first.verification is not None and self._is_to_verify(first, coming):
                 break
-            if first.header.producer_id >= 0 and not self._check_producer(first, coming, just_looked):
+            is_in_order = first.header.producer_id < 0 or producers.is_next(first.header, coming)
+            if not is_in_order and not self._check_producer(first, coming, just_looked):
                 if queue and queue[0] is first:
                     break
                 continue
@@ -270,7 +272,8 @@ class Appender(ABC, Generic[F]):
             self._lose_track(flight)
             return
         if is_taken:
-            self._pump()
+            if self._queue:
+                self._pump()
             return
         if isinstance(error, RedisError) and not error.is_refused_id:
             self._refused(error)

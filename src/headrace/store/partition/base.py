@@ -17,12 +17,11 @@ from headrace.cold_log import ColdLog, ColdPartition
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.confidence import Confidence, Level
 from headrace.store.partition import losses, origin
-from headrace.store.partition.compactions import Compactions
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.copies import Copies
 from headrace.store.partition.entries import Batches
 from headrace.store.partition.losses import EpochStart, Gap
-from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
+from headrace.store.partition.old_records import CompactionPolicy, Compactions, Limits, Trouble
 from headrace.store.partition.readable import Readable
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
@@ -47,7 +46,7 @@ class Partition(Readable):
         self.options = context.options
         self.now_ms = context.clock.wall_ms
         self.topic = topic
-        self._uuid = topic.uuid
+        self.uuid = topic.uuid
         self.number = number
         self.keys = topic.keys(context.keys, number)
         slot = context.slot_of(self.keys.log)
@@ -56,6 +55,8 @@ class Partition(Readable):
         self.slot = slot
         self.epochs = [EpochStart(0, 0)]
         self.gaps: list[Gap] = []
+        self.unreported_gaps: set[Gap] = set()
+        """Those that this node found and may not have stored."""
         self.floor = 0
         """The end is not below this: records up to here were given out, and lost."""
         self.trimmed_to = 0
@@ -91,11 +92,6 @@ class Partition(Readable):
         """The server that has its keys now."""
         return self.slot.shard
 
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that is written into batches."""
-        return self.epochs[-1].epoch
-
     # -- being sure ---------------------------------------------------------------------------------------------
 
     @property
@@ -106,9 +102,17 @@ class Partition(Readable):
     @property
     def is_confirmed(self) -> bool:
         """Whether the cached state was read after the last sign of trouble, including a doubtful lease."""
-        return self.confidence.seen == self.outlook.view and self.link.is_up and self.nodes.lease_is_valid
+        # `seen == outlook.view` part by part: every append asks, and each property on the way is a call.
+        seen, link, moves = self.confidence.seen, self.link.link, self.link.moves
+        return (
+            seen is not None
+            and seen.generation == link.generation + moves
+            and seen.timeline == link.timeline + moves
+            and seen.term == self.nodes.term
+            and link.is_up
+            and self.nodes.lease_is_valid
+        )
 
-    @property
     def may_append(self) -> bool:
         """Whether the end that is known is one to append at."""
         return self.is_confirmed
@@ -249,12 +253,12 @@ class Partition(Readable):
     def policy(self) -> TopicPolicy:
         """The policy from the topic's current configs."""
         context = self.context
-        return context.policies.of(context.catalogue.by_uuid.get(self._uuid, self.topic))
+        return context.policies.of(context.catalogue.by_uuid.get(self.uuid, self.topic))
 
     @property
     def current_topic(self) -> Topic:
         """The topic's record as it is now: its configs may have changed."""
-        return self.context.catalogue.by_uuid.get(self._uuid, self.topic)
+        return self.context.catalogue.by_uuid.get(self.uuid, self.topic)
 
     @property
     def cold(self) -> ColdLog:
@@ -269,21 +273,6 @@ class Partition(Readable):
     def cold_name(self) -> ColdPartition:
         """Its identity for the cold log."""
         return ColdPartition(self.topic.name, self.topic.uuid, self.number, self.context.keys.organisation)
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch that wrote an offset."""
-        return next((one.epoch for one in reversed(self.epochs) if one.start <= offset), self.epochs[0].epoch)
-
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest known epoch up to the one asked for, and where it ends; (-1, -1) if unknown (KIP-320)."""
-        if epoch > self.leader_epoch or epoch < self.epochs[0].epoch:
-            return -1, -1
-        if epoch == self.leader_epoch:
-            return epoch, self.end
-        for this, following in zip(self.epochs, self.epochs[1:], strict=False):
-            if this.epoch <= epoch < following.epoch:
-                return this.epoch, following.start
-        return -1, -1
 
     @abstractmethod
     def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches | None:

@@ -19,6 +19,7 @@ from headrace.store.confidence import Outlook
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import Keys
 from headrace.store.options import StoreOptions
+from headrace.store.partition.ahead_room import AheadRoom
 from headrace.store.partition.tail import TailCache
 from headrace.store.redis.topology import Slot
 from headrace.store.topic_configs.policy import TopicPolicies
@@ -43,6 +44,7 @@ class PartitionContext:
     keys: Keys
     policies: TopicPolicies
     tails: TailCache
+    ahead: AheadRoom
     unpacking: Unpacking
     process: str
     """The name of this process in what it writes: to be known again by it, and by nobody else."""

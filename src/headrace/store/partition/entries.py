@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return header.has_plausible_times or self.append_time != NO_TIMESTAMP
 
 
-class Batches(NamedTuple):
+class Batches(msgspec.Struct, frozen=True, gc=False):
     """Batches for a Fetch."""
 
     chunks: list[Buffer]

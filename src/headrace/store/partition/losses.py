@@ -108,19 +108,31 @@ def adopt_catalogue_epoch(partition: Partition) -> None:
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:
-    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it."""
-    epoch = None
+    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it.
+
+    It may fail half-way, and is repeated then: the gap is reported once it is in the store, whichever try put it there.
+    """
+    gap, epoch = Gap(start, end), None
     while epoch is None:
         stored = await _adopt_stored(partition)
         partition.producers.forget_between(start, end)
         if _is_noted(partition, start, end):
-            return  # noted before, by another node or when something came between
-        epoch = await _rise(partition, stored, end, [Gap(start, end)])
-    partition.count_event("gaps", 1)
-    log.error(
-        "the store lost acknowledged records: the log has a gap",
-        extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
-    )
+            break  # by another node, or by us when something came between
+        partition.unreported_gaps.add(gap)
+        epoch = await _rise(partition, stored, end, [gap])
+    if gap in partition.unreported_gaps:
+        await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
+        partition.unreported_gaps.discard(gap)
+        partition.count_event("gaps", 1)
+        log.error(
+            "the store lost acknowledged records: the log has a gap",
+            extra={
+                "partition": repr(partition),
+                "from_offset": start,
+                "to_offset": end,
+                "leader_epoch": partition.leader_epoch,
+            },
+        )
 
 
 async def give_up(partition: Partition, start: int, end: int) -> None:
@@ -185,6 +197,8 @@ async def _adopt_stored(partition: Partition) -> Meta:
 
 async def _rise(partition: Partition, stored: Meta, end: int, gaps: list[Gap]) -> int | None:
     """Makes a new leader epoch durable that begins at the end, or at a higher one; None if the store has changed."""
+    # Before anything rises: each try that fails at the catalogue would go further.
+    await partition.context.catalogue.check_copies()
     start = max(partition.end, partition.floor, end)
     epoch = EpochStart(partition.leader_epoch + 1, start)
     risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=_united(partition.gaps, gaps))

@@ -17,6 +17,17 @@ class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     delete_retention_ms: int
 
 
+class Compactions(msgspec.Struct):
+    """What compaction did since this node opened the partition."""
+
+    passes: int = 0
+    removed_bytes: int = 0
+    """For the format `log`, which removes parts of batches."""
+    removed_records: int = 0
+    """For the format `stream`, which removes entries."""
+    waits_for_memory: bool = False
+
+
 class Limits(NamedTuple):
     """Age and size of the whole log, and of its part in Redis; -1 for none."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 
 import msgspec
 
@@ -22,27 +21,18 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """The time that its records got, where the store gives it."""
 
 
-class Pending(ABC):
+class Pending(msgspec.Struct, eq=False):
     """A batch on its way into the log, and the receiver of its outcome."""
 
-    __slots__ = ("batch", "deadline", "header", "packed", "sent", "size_bytes", "verification")
-
-    def __init__(
-        self,
-        batch: memoryview,
-        header: BatchHeader,
-        deadline: float,
-        packed: bytes = b"",
-        verification: Verification | None = None,
-    ) -> None:
-        self.batch = batch
-        self.header = header
-        self.deadline = deadline
-        self.packed = packed
-        """Its records as the format stores them, where that is another form."""
-        self.size_bytes = max(len(batch), len(packed)) if packed else len(batch)
-        self.verification = verification
-        self.sent = False
+    batch: memoryview
+    header: BatchHeader
+    deadline: float
+    size_bytes: int
+    """Of the batch, or of the packed form if that is larger."""
+    packed: bytes = b""
+    """Its records as the format stores them, where that is another form."""
+    verification: Verification | None = None
+    sent: bool = False
 
     @property
     def marker(self) -> EndMarker:
@@ -52,38 +42,27 @@ class Pending(ABC):
         return self.verification.marker
 
     @property
-    @abstractmethod
     def is_answered(self) -> bool:
         """Whether its outcome was told."""
+        raise NotImplementedError
 
-    @abstractmethod
     async def answered(self) -> None:
         """Returns once it is."""
+        raise NotImplementedError
 
-    @abstractmethod
     def resolve(self, result: Appended) -> None:
         """It is in the log. Told again, it does nothing."""
+        raise NotImplementedError
 
-    @abstractmethod
     def fail(self, error: KafkaError) -> None:
         """It is not, or nobody knows. Told again, it does nothing."""
+        raise NotImplementedError
 
 
-class AwaitedBatch(Pending):
+class AwaitedBatch(Pending, kw_only=True):
     """A batch whose outcome is a future."""
 
-    __slots__ = ("outcome",)
-
-    def __init__(
-        self,
-        batch: memoryview,
-        header: BatchHeader,
-        deadline: float,
-        packed: bytes = b"",
-        verification: Verification | None = None,
-    ) -> None:
-        super().__init__(batch, header, deadline, packed, verification)
-        self.outcome: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    outcome: asyncio.Future[Appended]
 
     @property
     def is_answered(self) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.store.partition.aborted import Aborted, AbortedList
 from headrace.store.partition.verification import Verification
-from headrace.wire.batch import BatchHeader
+from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -159,6 +159,34 @@ class Producers:
         known = self.by_id.get(producer_id)
         return producer_id in self.open and known is not None and known.epoch < epoch
 
+    def is_next(self, header: BatchHeader, coming: dict[int, Coming]) -> bool:
+        """Whether a batch without a transaction is the expected one, as nearly all are; it counts as coming then.
+
+        In one question what `find_duplicate` and `check` find out in several; otherwise they have the say.
+        """
+        producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
+        known = self.by_id.get(producer_id)
+        if known is None or known.epoch != epoch or producer_id in self.open:
+            return False
+        if header.attributes & (TRANSACTIONAL | CONTROL):
+            return False
+        before = coming.get(producer_id)
+        if before is not None:
+            last = before.last
+            if before.epoch != epoch or before.in_transaction:
+                return False
+        elif known.batches:
+            last = known.batches[-1].last
+        else:
+            return False
+        if first != last + 1 & _SEQUENCE_MASK:
+            return False
+        for batch in known.batches:
+            if batch.first == first:
+                return False  # sequences began anew, and it may be a duplicate
+        coming[producer_id] = Coming(epoch, first + header.last_offset_delta & _SEQUENCE_MASK, False)
+        return True
+
     def check(self, header: BatchHeader, coming: dict[int, Coming]) -> None:
         """Raises Kafka's error for a batch that does not follow its producer's last one."""
         before = coming.get(header.producer_id)
@@ -227,7 +255,7 @@ class Producers:
         else:
             known.batches.append(batch)
             del known.batches[:-KEPT_BATCHES]
-        if header.is_transactional and header.producer_id not in self.open:
+        if header.attributes & TRANSACTIONAL and header.producer_id not in self.open:
             known.open_from = self.open[header.producer_id] = base_offset
 
     def end(self, header: BatchHeader, marker: EndMarker, offset: int, now_ms: int) -> None:

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 
-from headrace.store.partition.entries import Entry
+from headrace.store.partition.entries import Batches, Entry, take
+from headrace.wire.schema import Buffer
 
 _DROPPED = Entry(-1, -1, b"", b"")
 
@@ -47,7 +48,11 @@ class Tail:
             self.clear()
         self._bases.append(entry.base)
         entries.append(entry)
-        self._cache.added(self, ENTRY_BYTES + len(entry.data))
+        cache = self._cache
+        cache.order.append(self)
+        cache.size_bytes += ENTRY_BYTES + len(entry.data)
+        if cache.size_bytes > cache.limit_bytes:
+            cache.make_room()
 
     @property
     def first(self) -> Entry | None:
@@ -67,6 +72,28 @@ class Tail:
         """The entry that holds an offset, or the first one behind it, and all that follow."""
         at = max(bisect_right(self._bases, offset, self._first) - 1, self._first)
         return (self._entries[place] for place in range(at, len(self._entries)))
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches | None:
+        """Batches from an offset on, as `take` cuts them; None if the cache does not hold all of them.
+
+        A reader at the tail begins where an entry does, and has room for all that follow: they need no look inside.
+        """
+        bases, entries, first = self._bases, self._entries, self._first
+        if len(entries) == first or bases[first] > offset:
+            return None
+        at = bisect_right(bases, offset, first) - 1
+        if bases[at] != offset:
+            return take((entry.data for entry in self.since(offset)), offset, max_bytes, at_least_one)
+        chunks: list[Buffer] = []
+        size_bytes = 0
+        for place in range(at, len(entries)):
+            data = entries[place].data
+            if size_bytes + len(data) > max_bytes:
+                cut = take((data,), offset, max_bytes - size_bytes, at_least_one and not chunks)
+                return Batches(chunks + cut.chunks, size_bytes + cut.size_bytes)
+            chunks.append(data)
+            size_bytes += len(data)
+        return Batches(chunks, size_bytes)
 
     def drop_first(self) -> Entry:
         """Forgets the oldest entry."""
@@ -92,16 +119,15 @@ class TailCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.size_bytes = 0
-        self._order: deque[Tail] = deque()
+        self.order: deque[Tail] = deque()
+        """The tail of each entry, the oldest first."""
 
-    def added(self, tail: Tail, size_bytes: int) -> None:
-        """Makes room by dropping the oldest entries, whatever their partition."""
-        self._order.append(tail)
-        self.size_bytes += size_bytes
+    def make_room(self) -> None:
+        """Drops the oldest entries, whatever their partition."""
         while self.size_bytes > self.limit_bytes:
-            self.size_bytes -= size_of(self._order.popleft().drop_first())
+            self.size_bytes -= size_of(self.order.popleft().drop_first())
 
     def cleared(self, tail: Tail, size_bytes: int) -> None:
         """Told that a tail forgets all it has."""
         self.size_bytes -= size_bytes
-        self._order = deque(other for other in self._order if other is not tail)
+        self.order = deque(other for other in self.order if other is not tail)

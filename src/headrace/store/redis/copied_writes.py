@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.shard import Shard
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 
 
 class NotConfirmed(StoreError):
     """The write was made, but too few replicas confirmed it."""
 
-    def __init__(self) -> None:
-        super().__init__(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few replicas have a write")
+    def __init__(self, why: str = "") -> None:
+        super().__init__(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"too few replicas have a write{why}")
 
 
 class CopiedWrites:
@@ -29,6 +29,15 @@ class CopiedWrites:
             await shard.replicas.check(wanted)
 
     async def confirm(self, shard: Shard, key: str) -> None:
-        """Returns once enough replicas have all acknowledged writes, including that of `key`; else NotConfirmed."""
-        if (wanted := self.wanted()) and not await shard.replicas.have(f"{key}:touched", wanted):
+        """Returns once enough replicas have all acknowledged writes, including that of `key`; else NotConfirmed.
+
+        Whatever the reason: the write was made, and who made it has to know.
+        """
+        if not (wanted := self.wanted()):
+            return
+        try:
+            have_it = await shard.replicas.have(f"{key}:touched", wanted)
+        except KafkaError as error:
+            raise NotConfirmed(f" ({error})") from error
+        if not have_it:
             raise NotConfirmed

@@ -29,7 +29,7 @@ from headrace.metrics.histogram import Histogram
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
-from headrace.store.redis.wire import RedisWire, Then
+from headrace.store.redis.wire import RedisWire
 from headrace.wire.schema import Buffer
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,8 @@ class RedisLink:
         self.generation = 0
         self.timeline = 0
         self.server: dict[str, str] = {}
-        self._wire: RedisWire | None = None
+        self.wire: RedisWire | None = None
+        """The connection, the last one while there is none; commands may be sent while `is_up`."""
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._why_away = "not connected yet"
@@ -95,8 +96,8 @@ class RedisLink:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._set_down()
-        if self._wire is not None:
-            self._wire.abort("the link was closed")
+        if self.wire is not None:
+            self.wire.abort("the link was closed")
 
     @property
     def identity(self) -> str:
@@ -115,7 +116,7 @@ class RedisLink:
 
     def admit(self) -> None:
         """Lets commands through, if there is a connection."""
-        if self._wire is not None and self._wire.is_open:
+        if self.wire is not None and self.wire.is_open:
             self.is_up = True
             self._up.set()
 
@@ -135,36 +136,30 @@ class RedisLink:
 
     def drop(self, why: str) -> None:
         """Gives the present connection up, so that a new one is made."""
-        if self._wire is not None:
-            self._wire.abort(why)
+        if self.wire is not None:
+            self.wire.abort(why)
 
     def wire_closed(self, wire: RedisWire) -> None:
         """Told by a connection that it takes no more commands."""
-        if wire is self._wire:
+        if wire is self.wire:
             self._set_down()
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
         """Sends a command now; the future gives its reply."""
-        if not self.is_up or self._wire is None:
+        if not self.is_up or self.wire is None:
             raise StoreAway(self._why_away)
-        return self._wire.send([hiredis.pack_command(cast("Any", arguments))])
+        return self.wire.send([hiredis.pack_command(cast("Any", arguments))])
 
     def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
         """Sends a command that is packed already, in pieces: how large values travel without a copy."""
-        if not self.is_up or self._wire is None:
+        if not self.is_up or self.wire is None:
             raise StoreAway(self._why_away)
-        return self._wire.send(chunks)
-
-    def send_then(self, chunks: list[Buffer], then: Then) -> None:
-        """The same, and `then` is called with the reply in the turn in which it arrives."""
-        if not self.is_up or self._wire is None:
-            raise StoreAway(self._why_away)
-        self._wire.send_then(chunks, then)
+        return self.wire.send(chunks)
 
     def post(self, *arguments: Argument) -> None:
         """Sends a command that may be lost without harm."""
-        if self.is_up and self._wire is not None:
-            self._wire.post(hiredis.pack_command(cast("Any", arguments)))
+        if self.is_up and self.wire is not None:
+            self.wire.post(hiredis.pack_command(cast("Any", arguments)))
 
     async def call(self, *arguments: Argument) -> Any:
         """Sends a command and waits for its reply."""
@@ -212,7 +207,7 @@ class RedisLink:
         try:
             async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
                 await self._greet(wire)
-                self._wire = wire
+                self.wire = wire
         except TimeoutError:
             wire.abort("no answer to the greeting")
             raise StoreAway(f"{address}: no answer to the greeting") from None
@@ -261,17 +256,17 @@ class RedisLink:
     def listen_to(self, channel: str, on_message: Callable[[bytes], None]) -> None:
         """Subscribes this link to a channel, on this connection and all later ones."""
         self._channel, self.on_message = channel, on_message
-        if self._wire is not None and not self._wire.closed.done():
-            self._wire.listen(channel)
+        if self.wire is not None and not self.wire.closed.done():
+            self.wire.listen(channel)
 
     async def _keep(self) -> None:
         """Watches the connection; makes a new one whenever it is gone."""
         pause_s, since = _RECONNECT_FIRST_S, self._loop_time()
         while True:
-            if self._wire is not None and not self._wire.closed.done():
-                await self._watch(self._wire)
+            if self.wire is not None and not self.wire.closed.done():
+                await self._watch(self.wire)
                 self._set_down()
-                self._why_away = self._wire.why_closed
+                self._why_away = self.wire.why_closed
                 extra = {"link": self.name, "address": str(self.address), "why": self._why_away}
                 log.warning("redis is unavailable", extra=extra)
                 self._tell_trouble()

@@ -178,9 +178,9 @@ class _Waits:
             left_s = max(deadline - now(), 0)
             timeout_ms = max(1, round(min(piece_s, left_s) * 1000))
             reply = link.send("WAIT", self._number, timeout_ms)
+            reply.add_done_callback(_note_read)
             if not await touch:
                 self._touched.pop(key, None)  # somebody removed it: nothing was written
-                reply.add_done_callback(lambda late: late.exception())
                 raise StoreAway("a key was removed by hand")
             if int(await reply) >= self._number or left_s <= piece_s:
                 return int(reply.result()) >= self._number
@@ -208,6 +208,12 @@ class _Waits:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._link.close()
+
+
+def _note_read(reply: asyncio.Future[int]) -> None:
+    """Nobody awaits the answer to a WAIT whose write failed: its error is no unhandled one."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def count_in_step(facts: dict[str, str]) -> int:

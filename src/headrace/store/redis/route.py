@@ -21,6 +21,7 @@ from headrace.store.redis.wire import Then
 from headrace.wire.schema import Buffer
 
 if TYPE_CHECKING:
+    from headrace.store.end_of_turn import EndOfTurn
     from headrace.store.redis.address import Address
     from headrace.store.redis.shard import Shard
 
@@ -40,67 +41,79 @@ class Route:
 
     def __init__(self, shard: Shard, of_shard: Callable[[Shard], RedisLink], redirected: Redirected) -> None:
         self._of_shard = of_shard
-        self._link = of_shard(shard)
-        self._moves = 0
+        self.link = of_shard(shard)
+        """To the server that has the slot now."""
+        self.moves = 0
+        """Part of `generation` and `timeline`, for moves of the slot."""
         self._redirected = redirected
 
     def lead_to(self, shard: Shard) -> None:
         """The slot moved."""
-        self._link = self._of_shard(shard)
-        self._moves += _A_MOVE
+        self.link = self._of_shard(shard)
+        self.moves += _A_MOVE
 
     # -- what is known of the server ----------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
-        return self._link.is_up
+        return self.link.is_up
 
     @property
     def generation(self) -> int:
-        return self._link.generation + self._moves
+        return self.link.generation + self.moves
 
     @property
     def timeline(self) -> int:
-        return self._link.timeline + self._moves
+        return self.link.timeline + self.moves
 
     @property
     def identity(self) -> str:
-        return self._link.identity
+        return self.link.identity
 
     @property
     def server(self) -> dict[str, str]:
-        return self._link.server
+        return self.link.server
 
     @property
     def address(self) -> Address:
-        return self._link.address
+        return self.link.address
 
     async def wait_up(self, timeout_s: float) -> None:
-        await self._link.wait_up(timeout_s)
+        await self.link.wait_up(timeout_s)
 
     def drop(self, why: str) -> None:
-        self._link.drop(why)
+        self.link.drop(why)
 
     # -- sent once ----------------------------------------------------------------------------------------------
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]:
-        return self._link.send(*arguments)
+        return self.link.send(*arguments)
 
     def send_chunks(self, chunks: list[Buffer]) -> asyncio.Future[Any]:
-        return self._link.send_chunks(chunks)
+        return self.link.send_chunks(chunks)
 
     def send_then(self, chunks: list[Buffer], then: Then) -> None:
-        self._link.send_then(chunks, then)
+        """The same, and `then` is called with the reply in the turn in which it arrives."""
+        link = self.link
+        if not link.is_up or link.wire is None:
+            raise StoreAway(link.why_away)
+        link.wire.send_then(chunks, then)  # not through the link: every append comes this way
+
+    def hold_back(self, end_of_turn: EndOfTurn) -> None:
+        """Called at the end of a turn: what all partitions of the server send then leaves in one write."""
+        wire = self.link.wire
+        if wire is not None and wire.hold_back():
+            end_of_turn.add_last(wire.let_go)
 
     def post(self, *arguments: Argument) -> None:
         """Sends a command that may be lost without harm."""
-        self._link.post(*arguments)
+        self.link.post(*arguments)
 
     # -- following the slot -------------------------------------------------------------------------------------
 
     async def call(self, *arguments: Argument) -> Any:
         """Sends a command and waits for its reply."""
-        link = self._link
+        link = self.link
         try:
             return await link.send(*arguments)
         except RedisError as error:
@@ -110,7 +123,7 @@ class Route:
 
     async def pipeline(self, *commands: tuple[Argument, ...]) -> list[Any]:
         """Sends commands in one go; the first failure is raised once all have been answered."""
-        link = self._link
+        link = self.link
         replies: list[Any] = await asyncio.gather(*(link.send(*one) for one in commands), return_exceptions=True)
         for at, reply in enumerate(replies):
             if isinstance(reply, RedisError) and _is_elsewhere(reply):
@@ -122,7 +135,7 @@ class Route:
     async def transaction(self, *commands: tuple[Argument, ...]) -> list[Any]:
         """Runs commands as one atomic write (MULTI); redone whole where the slot has moved."""
         for _ in range(_REDIRECTS_MAX):
-            link = self._link
+            link = self.link
             try:
                 return await link.transaction(*commands)
             except RedisError as error:

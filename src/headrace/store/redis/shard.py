@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
 from headrace.store.redis.errors import StoreRefused
-from headrace.store.redis.link import Argument, RedisLink
+from headrace.store.redis.link import RedisLink
 from headrace.store.redis.memory import NO_EVICTION, Memory
 from headrace.store.redis.replicas import Replicas
 from headrace.store.redis.scripts import Scripts
@@ -92,7 +92,3 @@ class Shard:
             other.admit()
         else:
             other.drop("the server was replaced")
-
-    def post(self, *arguments: Argument) -> None:
-        """Sends a command that may be lost without harm."""
-        self.link.post(*arguments)

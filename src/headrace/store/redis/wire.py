@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SEND_BUFFER_BYTES = 4 << 20
+_HELD_BACK_BYTES = 256 << 10
+_NOT_TAKEN_IN = "a reply of redis was not taken in"
 
 Then = Callable[[Any, Exception | None], None]
 """Called with a reply, or with why there is none, in the turn in which it arrives: no future, no later turn."""
@@ -40,6 +42,9 @@ class RedisWire(asyncio.Protocol):
         self._waiting: deque[tuple[asyncio.Future[Any] | None, Then | None, float]] = deque()
         self._posted: list[Buffer] = []
         """Commands that leave with the next one, or at the end of the turn."""
+        self._held_back: list[Buffer] | None = None
+        """Commands that leave together: uvloop sends each at once, and the server wakes up for each."""
+        self._held_back_bytes = 0
         self._last_heard = 0.0
         self._seems_silent = False
         self.on_next_send: Callable[[], None] | None = None
@@ -91,9 +96,28 @@ class RedisWire(asyncio.Protocol):
         if self.on_next_send is not None:
             tell, self.on_next_send = self.on_next_send, None
             tell()
-        if len(chunks) == 1:
+        if self._held_back is not None:
+            self._held_back += chunks
+            self._held_back_bytes += sum(map(len, chunks))
+            if self._held_back_bytes > _HELD_BACK_BYTES:
+                self.let_go()
+                self._held_back = []
+        elif len(chunks) == 1:
             self._transport.write(chunks[0])
         else:
+            self._transport.writelines(chunks)
+
+    def hold_back(self) -> bool:
+        """What is sent until `let_go` leaves in one write; False if it does already, and others let go."""
+        if self._held_back is not None:
+            return False
+        self._held_back = []
+        return True
+
+    def let_go(self) -> None:
+        """Sends what was held back."""
+        chunks, self._held_back, self._held_back_bytes = self._held_back, None, 0
+        if chunks and self._transport is not None and self.is_open:
             self._transport.writelines(chunks)
 
     def listen(self, channel: str) -> None:
@@ -106,6 +130,7 @@ class RedisWire(asyncio.Protocol):
         round_trips = self._link.round_trips
         reader = self._reader
         reader.feed(data)
+        holds_back = self.hold_back()  # the appends that follow on those acknowledged here
         try:
             while (reply := reader.gets()) is not False:
                 if not self._waiting and self._link.on_message is not None:
@@ -116,13 +141,19 @@ class RedisWire(asyncio.Protocol):
                     self._refused(future, then, str(reply))
                 elif then is not None:
                     round_trips.observe(now - sent)
-                    _tell(then, reply, None)
+                    try:  # `_tell` without a call, for every append's reply
+                        then(reply, None)
+                    except Exception:
+                        log.exception(_NOT_TAKEN_IN)
                 elif future is not None:
                     round_trips.observe(now - sent)
                     if not future.done():
                         future.set_result(reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self.abort(f"not a Redis reply: {error}")
+        finally:
+            if holds_back:
+                self.let_go()
 
     def _pushed(self, reply: Any) -> None:
         """Handles pushes to a subscribed link: messages, and the reply to its subscription."""
@@ -187,4 +218,4 @@ def _tell(then: Then, reply: Any, error: Exception | None) -> None:
     try:
         then(reply, error)
     except Exception:
-        log.exception("a reply of redis was not taken in")
+        log.exception(_NOT_TAKEN_IN)

@@ -5,6 +5,8 @@ A row holds an organisation's limits. `default` always exists and may have a row
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -41,8 +43,12 @@ class Tenants:
         self.rows = SecurityRows(store.topology, store.keys.organisations, store.clock)
         self._limits: dict[str, TenantLimits] = {}
         self._seen_version = -1
+        self._following = asyncio.Lock()
+        """Two at a time would each make an object of a new organisation."""
         self.has_rates = False
         """Whether any organisation has a limit of bytes a second."""
+        self.on_rates: Callable[[], None] = lambda: None
+        """Told that this may have changed."""
 
     def limits(self, organisation: str) -> TenantLimits:
         return self._limits.get(organisation, NO_LIMITS)
@@ -62,6 +68,10 @@ class Tenants:
 
     async def follow(self) -> None:
         """Takes in rows that changed: organisations come, and go."""
+        async with self._following:
+            await self._follow()
+
+    async def _follow(self) -> None:
         if self._seen_version == self.rows.version:
             return
         version = self.rows.version
@@ -69,6 +79,7 @@ class Tenants:
         self.has_rates = any(
             one.producer_byte_rate is not None or one.consumer_byte_rate is not None for one in self._limits.values()
         )
+        self.on_rates()
         store = self._store
         for name in self._limits.keys() - store.organisations.keys():
             await store.add_organisation(name)

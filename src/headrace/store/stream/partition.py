@@ -188,7 +188,7 @@ class StreamPartition(Partition):
     def store_point(self, point: Point, entry: StreamId) -> None:
         """Writes a point of the index behind whatever is being written; a lost one only costs reading."""
         where = (self.keys.index, "NOMKSTREAM", f"{point.offset}-1")
-        self.shard.post("XADD", *where, "p", point.value(), "i", str(entry), "s", point.stretch())
+        self.shard.link.post("XADD", *where, "p", point.value(), "i", str(entry), "s", point.stretch())
 
     def count_anew(self) -> None:
         """How many of the counted entries are not in the stream any more has to be learnt again."""
@@ -222,6 +222,9 @@ class StreamPartition(Partition):
             entries.append(entry.data)
         taken = take(entries, offset, max_bytes, at_least_one)
         return taken if taken.chunks or not at_least_one else None
+
+    def answered(self, offset: int, max_bytes: int, taken: Batches) -> None:
+        """Nothing is read ahead: Redis code may remove entries at any time."""
 
     async def read(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
         budget = min(max_bytes, _READ_BYTES)

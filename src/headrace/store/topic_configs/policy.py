@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.store.partition.old_records import CompactionPolicy
+from headrace.store.topic_configs.keys import INT64_MAX
 from headrace.store.topic_configs.table import (
     APPEND_TIME,
     CLEANUP_POLICY,
@@ -31,6 +32,7 @@ from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.store.cluster.catalogue import Topic
+    from headrace.wire.batch import BatchHeader
 
 AS_THE_WHOLE = -2
 """A local retention that is the topic's retention."""
@@ -80,6 +82,14 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def looks_inside(self) -> bool:
         """Whether a produced batch is more to the topic than a header and bytes."""
         return self.compacts or self.is_stream or self.compression is not None
+
+    def must_check_times(self, header: BatchHeader, now_ms: int) -> bool:
+        """Whether the records' times have to be read: for nearly all batches the header says that they are good."""
+        if self.log_append_time:
+            return False
+        is_bounded = self.timestamp_before_max_ms != INT64_MAX
+        is_in_time = header.max_timestamp <= now_ms + self.timestamp_after_max_ms
+        return is_bounded or not is_in_time or not header.has_plausible_times
 
 
 def policy_of(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> TopicPolicy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from headrace.wire.compiler.primitives import unsigned_varint
+from headrace.wire.compiler.primitives import SMALL_VARINTS, unsigned_varint
 from headrace.wire.compiler.source import Source
 from headrace.wire.schema import SCALARS, Message, MessageField
 
@@ -17,7 +17,12 @@ class EncoderSource(Source):
     """Writes an encoder that appends to `out`; adjacent fixed-size values share one piece."""
 
     def build(self, cls: type[Message]) -> Any:
-        self.names |= {"varint": unsigned_varint, "pack": struct.pack, "one_buffer": (bytes, bytearray, memoryview)}
+        self.names |= {
+            "varint": unsigned_varint,
+            "small": SMALL_VARINTS,
+            "pack": struct.pack,
+            "one_buffer": (bytes, bytearray, memoryview),
+        }
         self.emit("put = out.append")
         self.structure(cls, "m")
         return self.finish("def run(m, out):", cls)
@@ -45,7 +50,7 @@ class EncoderSource(Source):
         """A length: part of the run in old versions, a separate varint in flexible ones."""
         if self.flexible:
             self.scalars(run)
-            self.emit(f"put(varint({value} + 1))")
+            self.emit(f"put(small[n] if (n := {value} + 1) < 0x80 else varint(n))")
         else:
             run.append((code, value))
             self.scalars(run)

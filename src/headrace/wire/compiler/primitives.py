@@ -11,7 +11,16 @@ class DecodeError(ValueError):
 
 def read_unsigned_varint(buf: Buffer, pos: int) -> tuple[int, int]:
     """An unsigned varint of at most five bytes, and the position after it."""
-    value = shift = 0
+    value = buf[pos]
+    pos += 1
+    if value < 0x80:
+        return value, pos
+    byte = buf[pos]
+    pos += 1
+    value = value & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, pos  # up to 16 KB: the length of a producer's usual batch
+    shift = 14
     while True:
         byte = buf[pos]
         pos += 1
@@ -26,7 +35,9 @@ def read_unsigned_varint(buf: Buffer, pos: int) -> tuple[int, int]:
 def unsigned_varint(value: int) -> bytes:
     """An unsigned varint as bytes."""
     if value < 0x80:
-        return _SMALL_VARINTS[value]
+        return SMALL_VARINTS[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -35,4 +46,4 @@ def unsigned_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL_VARINTS = [bytes([n]) for n in range(128)]
+SMALL_VARINTS = [bytes([n]) for n in range(128)]

@@ -130,7 +130,9 @@ class Nodes:
 
     def leads_now(self, topic: Topic, partition: int) -> bool:
         """Whether it leads a partition and has not overslept, in one question: every request asks it."""
-        if self._leadership.leader(topic, partition).id != self.me.id:
+        live = self.live
+        leader = live[0] if len(live) == 1 else self._leadership.leader(topic, partition)
+        if leader.id != self.me.id:
             return False
         now = self._now_s()
         return now < self._valid_until or now - self._tried_at <= self._lease_s
@@ -142,6 +144,10 @@ class Nodes:
     def owner(self, what: bytes) -> Node:
         """The node that something belongs to."""
         return self._leadership.owner(what)
+
+    def owns_now(self, what: bytes) -> bool:
+        """Whether something belongs to this node and its lease is valid, in one question: every group request asks."""
+        return self._now_s() < self._valid_until and self._leadership.owner(what).id == self.me.id
 
     # -- the lease ----------------------------------------------------------------------------------------------
 

@@ -64,6 +64,12 @@ class GroupStore:
             ),
         )
 
+    async def committed(self, org: str, group_id: str, place: TopicPartition) -> Committed | None:
+        """A committed offset as it is stored now, whoever owns the group."""
+        rows = self._keys.of(org).group_offsets(group_id)
+        raw = await self._topology.slot_of(rows).link.call("HGET", rows, commit_field(place))
+        return _decode(raw) if raw else None
+
     async def reserve_slug(self, org: str, group_id: str, slug: str) -> bool:
         """Claims a slug for a stored group; false if another group has it.
 

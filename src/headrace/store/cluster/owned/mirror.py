@@ -6,6 +6,9 @@ in the format `log`, records in the format `stream`.
 
 While mirrors are being moved, only the newest commit per partition is kept for the next round, so a mirror costs Redis
 a bounded number of commands a second, however often a group commits.
+
+In a cluster a commit may be stored while the server of its partition is away. Its mirror is moved later, to what is
+stored by then: the group may have another owner, whose mirror is newer than ours.
 """
 
 from __future__ import annotations
@@ -15,17 +18,20 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.store.redis.errors import RedisError
+from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
 from headrace.store.redis.route import Route
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from headrace.store.redis.shard import Shard
     from headrace.store.store import Store
 
 log = logging.getLogger(__name__)
 
 _ROUND_S = 0.05
+_AGAIN_S = 1.0
+_PASSING = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
 _COUNTS_ENTRIES_SINCE = 7
 
 
@@ -47,7 +53,8 @@ class Mirror:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._due: dict[_Mirrored, int] = {}
+        self._due: dict[_Mirrored, int | None] = {}
+        """To which offset; None is the one that is stored."""
         self._is_moving = False
         self._round_ended = asyncio.Event()
 
@@ -58,50 +65,74 @@ class Mirror:
             self._is_moving = True
             self._store.spawn(self._move_all())
 
-    async def settled(self) -> None:
-        """Returns when every commit noted so far is mirrored."""
-        while self._is_moving:
-            await self._round_ended.wait()
-
     async def destroy(self, org: str, group_id: str, places: Iterable[TopicPartition]) -> None:
         """Removes mirrors; none of them comes back by a commit that was noted before."""
         places = list(places)
-        for place in places:
-            self._due.pop(_Mirrored(org, group_id, place), None)
+        self._forget(org, group_id, places)
         if self._is_moving:
             await self._round_ended.wait()
+            self._forget(org, group_id, places)
         organisation = self._store.organisations[org]
         for name, number in places:
             if (topic := organisation.catalogue.by_name.get(name)) is not None:
                 stream = topic.keys(organisation.keys, number).log
                 self._store.topology.slot_of(stream).link.post("XGROUP", "DESTROY", stream, mirror_name(group_id))
 
+    def _forget(self, org: str, group_id: str, places: Iterable[TopicPartition]) -> None:
+        for place in places:
+            self._due.pop(_Mirrored(org, group_id, place), None)
+
     async def _move_all(self) -> None:
         try:
             while self._due:
                 self._round_ended.clear()
                 due, self._due = self._due, {}
-                for mirrored, offset in due.items():
-                    await self._try_to_move(mirrored, offset)
+                left = await self._move_round(due)
+                for mirrored in left:
+                    self._due.setdefault(mirrored, None)
                 self._round_ended.set()
-                await asyncio.sleep(_ROUND_S)
+                await asyncio.sleep(_AGAIN_S if left else _ROUND_S)
         finally:
             self._is_moving = False
             self._round_ended.set()
 
-    async def _try_to_move(self, mirrored: _Mirrored, offset: int) -> None:
-        try:
-            await self._move(mirrored, offset)
-        except KafkaError as error:
-            log.debug("a mirror was not updated", extra={"group": mirrored.group_id, "why": str(error)})
-        except Exception:
-            log.exception("a mirror was not updated", extra={"group": mirrored.group_id})
+    async def _move_round(self, due: dict[_Mirrored, int | None]) -> list[_Mirrored]:
+        """What has to be tried again. A server that is away is asked once."""
+        left: list[_Mirrored] = []
+        away: set[Shard | None] = set()
+        for mirrored, offset in due.items():
+            try:
+                if (shard := self._shard_of(mirrored)) in away:
+                    left.append(mirrored)
+                    continue
+                await self._move(mirrored, offset)
+            except KafkaError as error:
+                log.debug("a mirror was not updated", extra={"group": mirrored.group_id, "why": str(error)})
+                if error.code in _PASSING:
+                    left.append(mirrored)
+                if isinstance(error, StoreAway | OutcomeUnknown):
+                    away.add(shard)
+            except Exception:
+                log.exception("a mirror was not updated", extra={"group": mirrored.group_id})
+        return left
 
-    async def _move(self, mirrored: _Mirrored, offset: int) -> None:
+    def _shard_of(self, mirrored: _Mirrored) -> Shard | None:
+        organisation, (name, number) = self._store.organisations[mirrored.org], mirrored.place
+        topic = organisation.catalogue.by_name.get(name)
+        if topic is None:
+            return None
+        return self._store.topology.slot_of(topic.keys(organisation.keys, number).log).shard
+
+    async def _move(self, mirrored: _Mirrored, offset: int | None) -> None:
         organisation, (name, number) = self._store.organisations[mirrored.org], mirrored.place
         topic = organisation.catalogue.by_name.get(name)
         if topic is None or number >= topic.partitions:
             return
+        if offset is None:
+            stored = await self._store.groups.committed(*mirrored)
+            if stored is None or stored.topic_id != topic.id:
+                return
+            offset = stored.offset
         partition = await organisation.partition(topic, number)
         identity, entries = await partition.mirror_position(offset)
         where = (partition.keys.log, mirror_name(mirrored.group_id), identity)

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.store.log.compacting.state import NOTHING_CLEAN, CleanState, parse_state
-from headrace.store.log.entries import parse_entry
-from headrace.store.log.walking import walk
+from headrace.store.log.entries import parse_entry, walk
 from headrace.store.partition.entries import LAST_SEQUENCE, Batches, Entry, base_of, entry_fields, take
 from headrace.store.partition.index import Index
 from headrace.store.redis.link import Argument
@@ -44,14 +43,11 @@ class CleanLog:
         self.stored = b""
         """The state as it is in the store, byte by byte."""
         self.state = NOTHING_CLEAN
+        self.end = self.state.end
+        """Below this records are read from here, from it on from the log."""
         self.is_lost = False
         """Whether the store has not got it, although nobody removed it; unless the log starts behind it."""
         self.index = Index(self._partition.options.index_interval_bytes)
-
-    @property
-    def end(self) -> int:
-        """Below this records are read from here, from it on from the log."""
-        return self.state.end
 
     async def load(self) -> bool:
         """Reads the stored state; returns whether it differs from the known one."""
@@ -73,7 +69,7 @@ class CleanLog:
 
     def adopt(self, stored: bytes, state: CleanState, index: Index) -> None:
         """Adopts a new compacted part: the log's own index begins behind it."""
-        self.stored, self.state, self.index = stored, state, index
+        self.stored, self.state, self.end, self.index = stored, state, state.end, index
         if state.end:
             self._partition.index.begin_at(state.point)
 

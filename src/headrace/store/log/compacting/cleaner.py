@@ -22,7 +22,7 @@ from headrace.store.log.compacting.copying import Copy
 from headrace.store.log.compacting.room import NoRoom, Rest, Rooms
 from headrace.store.log.compacting.sifting import Sieve
 from headrace.store.log.compacting.state import CleanState, Dirt, is_due, old_enough
-from headrace.store.log.walking import walk
+from headrace.store.log.entries import walk
 from headrace.store.partition import origin
 from headrace.store.partition.entries import Entry
 from headrace.store.partition.index import Point
