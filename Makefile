@@ -9,6 +9,8 @@ NODES ?=
 # The console: http://127.0.0.1:9080, and 9180 beside a second broker on 9192. CONSOLE= for none.
 CONSOLE ?= $(shell expr $(PORT) - 12)
 ARGS ?=
+# Of the tests: they wait a third of their time, so three keep two cores busy.
+WORKERS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -56,7 +58,9 @@ setup: $(VENV)/.everything
 run: $(VENV)/.broker
 	@exec $(BIN)/headrace serve --host $(HOST) --port $(PORT) --data-dir $(DATA) $(if $(NODES),--nodes $(NODES)) $(if $(CONSOLE),--http-port $(CONSOLE)) $(ARGS)
 
-test: lint types contracts tests
+# Types are checked beside the tests, which leave cores idle while they wait.
+test: lint contracts
+	@$(MAKE) --no-print-directory -j2 types tests
 
 quick: lint types contracts
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 2 --dist loadgroup $(PURE_TESTS)
@@ -72,7 +76,7 @@ contracts: $(VENV)/.everything
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.everything
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not faults"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not faults"
 
 faults: $(VENV)/.everything
 	$(BIN)/python -m pytest -m faults

@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from signal import Signals
+from typing import ClassVar
 
+from tests.forked import Forked, fork
 from tests.server_binary import server_binary
 
 START_TIMEOUT_S = 30.0
@@ -27,6 +29,9 @@ _COMMAND = ["-c", "from headrace.cli.main import main; main()", "serve"]
 
 class BrokerProcess:
     """`headrace serve` with a data directory and a port that stay the same over restarts."""
+
+    is_forked: ClassVar = False
+    """Whether the time for imports is saved (forked.py): under pytest. Benchmarks start it as a user does."""
 
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
@@ -40,7 +45,7 @@ class BrokerProcess:
         self.log_path = data_dir.with_suffix(".log")
         self.host = "127.0.0.1"
         self.port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[str] | Forked | None = None
 
     @property
     def address(self) -> str:
@@ -72,14 +77,15 @@ class BrokerProcess:
                 flags.append(f"--{flag}" if value else f"--no-{flag}")
             else:
                 flags += [f"--{flag}={one}" for one in (value if isinstance(value, list) else [value])]
+        environment = os.environ | self.environment
         with self.log_path.open("a") as log:
-            self._process = subprocess.Popen(
-                [self.python, *_COMMAND, *flags],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=os.environ | self.environment,
-            )
+            if self.is_forked:
+                self._process = fork(["serve", *flags], environment, log.fileno())
+            else:
+                command = [self.python, *_COMMAND, *flags]
+                self._process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+                )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.startswith("headrace ready on "):

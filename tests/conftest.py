@@ -16,6 +16,8 @@ from tests.stores import broker_settings
 settings.register_profile("quick", max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+BrokerProcess.is_forked = True
+
 StartBroker = Callable[..., BrokerProcess]
 StartRedis = Callable[..., RedisProcess]
 

@@ -22,7 +22,6 @@ LISTS = ("messages", "handlers")
 CLOCKED = ("wire", "groups", "store", "broker")
 MEASURES = {
     "broker/network/requests.py",
-    "broker/network/slot.py",
     "broker/network/watchdog.py",
     "broker/fetching/straight.py",
     "broker/produce/straight.py",

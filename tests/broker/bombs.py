@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 
 from headrace.wire.batch import CRC_COVERS_FROM, crc_of
 from headrace.wire.compression import Compression
@@ -22,22 +23,26 @@ def bombs_of(codec: Compression, max_timestamp: int = NOW + 1) -> Iterator[bytes
     Their headers say a newest time that no record has: one above has lookups by time go over all records, with 0 the
     broker does so to find the right one.
     """
-    for batch in _bombs_of(codec):
+    for made in _bombs_of(codec):
+        batch = bytearray(made)
         batch[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = max_timestamp.to_bytes(8, "big")
         batch[17:CRC_COVERS_FROM] = crc_of(batch).to_bytes(4, "big")
         yield bytes(batch)
 
 
-def _bombs_of(codec: Compression) -> Iterator[bytearray]:
+@cache
+def _bombs_of(codec: Compression) -> list[bytes]:
+    """Made once: they take seconds."""
     noise = random.Random(1).randbytes(600_000)
-    yield _batch(codec, Record(0, NOW, b"k", bytes(15 * MIB)))
+    made = [_batch(codec, Record(0, NOW, b"k", bytes(15 * MIB)))]
     if codec != "snappy":  # it packs no more than 22 times
-        yield _batch(codec, Record(0, NOW, b"k", noise + bytes(50 * MIB)))
-        yield _batch(codec, Record(0, NOW, b"k", bytes(120 * MIB)))
-    yield _batch(codec, *(Record(n, NOW, b"k", None) for n in range(TINY_RECORDS)))
-    yield _batch(codec, *(Record(n, NOW, None, None) for n in range(TINY_RECORDS)))
-    yield _batch(codec, Record(0, NOW, b"k", None, [("", None)] * 500_000))
+        made.append(_batch(codec, Record(0, NOW, b"k", noise + bytes(50 * MIB))))
+        made.append(_batch(codec, Record(0, NOW, b"k", bytes(120 * MIB))))
+    made.append(_batch(codec, *(Record(n, NOW, b"k", None) for n in range(TINY_RECORDS))))
+    made.append(_batch(codec, *(Record(n, NOW, None, None) for n in range(TINY_RECORDS))))
+    made.append(_batch(codec, Record(0, NOW, b"k", None, [("", None)] * 500_000)))
+    return made
 
 
-def _batch(codec: Compression, *records: Record) -> bytearray:
-    return bytearray(encode_batch(records, compression=codec))
+def _batch(codec: Compression, *records: Record) -> bytes:
+    return bytes(encode_batch(records, compression=codec))

@@ -40,6 +40,8 @@ from tests.broker.peers import (
 from tests.broker_process import BrokerProcess
 from tests.conftest import StartBroker
 
+pytestmark = pytest.mark.xdist_group("bombs")
+"""In one worker: they take seconds to make."""
 ANSWERED_WITHIN_CPU_S = 0.25
 ROUNDS = 1
 TOPICS: dict[str, dict[str, str]] = {

@@ -122,6 +122,20 @@ def test_the_limit_of_the_request_holds_for_cold_and_hot_together(
     assert sum(size_of(data) for data in some.values()) <= max(limit, size_of(both[0]))
 
 
+def test_cold_records_that_do_not_fit_are_left_for_the_next_request(
+    serving: BrokerProcess, connection: BrokerConnection, tiered: TieredTopic
+) -> None:
+    with reader_stopped(serving):
+        fetch(connection, tiered.name, {0: 0, 1: 0}, max_wait_ms=50, min_bytes=1)
+    for partition in (0, 1):  # asked for later: those of the first request have arrived when these have
+        fetch(connection, tiered.name, {partition: 1}, max_wait_ms=LONG_MS, min_bytes=1)
+    found = fetch(connection, tiered.name, {0: 0, 1: 0}, max_wait_ms=LONG_MS, min_bytes=1, partition_max_bytes=1)
+    assert values_of(found[0])[:10] == values(0, 10)
+    assert (found[1].error_code, size_of(found[1])) == (0, 0)
+    later = fetch(connection, tiered.name, {1: 0}, max_wait_ms=LONG_MS, min_bytes=1, partition_max_bytes=1)
+    assert values_of(later[1])[:10] == values(0, 10)
+
+
 def test_hot_partitions_of_a_fetch_do_not_wait_for_cold_ones(
     serving: BrokerProcess, connection: BrokerConnection, tiered: TieredTopic
 ) -> None:

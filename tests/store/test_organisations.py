@@ -7,6 +7,7 @@ import asyncio
 from headrace.store.cluster.configs import of_group
 from headrace.store.organisation import Organisation
 from headrace.store.partition.base import Partition
+from headrace.store.security.tenants import NO_LIMITS
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.produced import produce, records_in, until
@@ -37,6 +38,20 @@ async def test_topics_of_one_name_are_two(store: Store, open_store: OpenStore) -
         for one in (other.default, await other.add_organisation("acme"))
     ]
     assert [await values_in(one) for one in found] == [[b"a", b"b"], [b"c"]]
+
+
+async def test_a_new_organisation_is_taken_in_once(store: Store, open_store: OpenStore) -> None:
+    """Whoever looks for changes at the same time: a second object of it would cut off the callers of the first."""
+    other = await open_store()
+    await other.tenants.put("acme", NO_LIMITS)
+    await store.tenants.rows.refresh()
+
+    async def look() -> Organisation:
+        await store.tenants.follow()
+        return store.organisations["acme"]
+
+    found = await asyncio.gather(look(), look())
+    assert found[0] is found[1]
 
 
 async def test_an_id_is_known_in_its_own_organisation_alone(store: Store) -> None:

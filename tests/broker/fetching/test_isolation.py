@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from headrace.broker.fetching.isolation import aborted_among
+from headrace.broker.fetching.fetch import aborted_among
 from headrace.store.partition.aborted import Aborted, AbortedList
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches

@@ -218,6 +218,19 @@ class TestOwners:
         assert (await stored, await held) == (2, 2)
         assert await waiting == 2, "it was looked up again, since it is still this node's"
 
+    @pytest.mark.parametrize("turns", [0, 1, 2], ids=["not begun", "begun", "being stored"])
+    async def test_whoever_waits_when_the_node_stops_is_refused(
+        self, tallies: Tallies, store: Store, turns: int
+    ) -> None:
+        await tallies.ask("a", Add, "me", 1)
+        asked = [tallies.ask("a", Add, "me", 1) for _ in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        tallies.runtime.close()
+        await store._end_tasks()
+        async with asyncio.timeout(5):
+            assert [await one for one in asked] == [NOT_OURS] * 3
+
 
 class TestTimers:
     async def test_a_timer_is_decided_and_stored_like_a_request(self, tallies: Tallies, valkey: Valkey) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -11,8 +12,8 @@ from headrace.broker.access import Access
 from headrace.broker.broker import Broker
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.frame_buffers import FrameBuffers
+from headrace.broker.network.requests import RequestSlot
 from headrace.broker.network.server import Server
-from headrace.broker.network.slot import RequestSlot
 from headrace.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from headrace.security.caller import Caller, Principal, system_caller
 from headrace.store.cluster.nodes.endpoints import DEFAULT_LISTENER
@@ -66,7 +67,7 @@ class Client:
         sent = request_frame(request, version, 7, self._client_id)[4:]
         frame = self.frame_buffers.take(len(sent)) or bytearray(len(sent))
         frame[:] = sent
-        slot = RequestSlot(read_request_header(frame), frame)
+        slot = RequestSlot(read_request_header(frame), frame, len(frame), time.perf_counter())
         self._asked.append(slot)
         self.went_straight = self._server.dispatch.go_straight(slot, self._connection)
         if self.went_straight:

@@ -16,7 +16,6 @@ from headrace.broker.fetching.straight import _StraightFetch
 from headrace.broker.fetching.waiting import LongPoll
 from headrace.broker.network.connection import Connection
 from headrace.broker.network.server import Server
-from headrace.broker.produce import straight as straight_produce
 from headrace.store.partition.appending import Appender
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import request_frame
@@ -113,14 +112,14 @@ async def test_a_produce_that_fails_half_way_ends_once(
 ) -> None:
     server = Server(strict)
     wire = Wire(server, root)
-    submit, calls = straight_produce._Part.submit, iter([None])
+    enqueue, calls = Appender.enqueue, iter([None])
 
-    def fails_at_the_second(part: Any, *rest: Any) -> None:
+    def fails_at_the_second(writer: Any, part: Any) -> None:
         if next(calls, part) is part:
             raise RuntimeError("a bug")
-        submit(part, *rest)
+        enqueue(writer, part)
 
-    monkeypatch.setattr(straight_produce._Part, "submit", fails_at_the_second)
+    monkeypatch.setattr(Appender, "enqueue", fails_at_the_second)
     twice = produce_request("orders", {0: batch_of(b"value")})
     twice.topic_data *= 2
     wire.send(twice)

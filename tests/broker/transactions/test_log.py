@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -57,6 +58,23 @@ async def test_records_may_be_deleted_past_an_open_transaction(start_node: Start
     assert await nodes.end(0, 1) == 2
     assert await mover.end(commit=True) == 0
     assert await nodes.end(0, 1) == 4
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_batches_of_two_epochs_in_one_request_are_refused(start_node: StartNode, order: tuple[int, int]) -> None:
+    """As Kafka refuses them: one answer about the transaction could hold for one of them alone."""
+    nodes, mover = await begun(start_node)
+    client = await nodes.leader(0)
+    id, epoch = mover.producer
+    parts = [
+        PartitionProduceData(number, memoryview(bytearray(batch([b"a"], (id, epoch + shift), 0))))
+        for number, shift in enumerate(order)
+    ]
+    request = ProduceRequest("mover", -1, 5_000, [TopicProduceData(name=TOPIC, partition_data=parts)])
+    (answers,) = (await client.ask(request, 12)).responses
+    refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert [one.error_code for one in answers.partition_responses] == [refused, refused]
+    assert await nodes.end(0, 0) == await nodes.end(1, 0) == 0
 
 
 async def test_a_batch_is_told_what_kafka_tells_it(start_node: StartNode) -> None:

@@ -125,10 +125,10 @@ class Driver:
             self.stores += 1
         if decision.tombstone:
             self.stored = None
-        self.group = decision.group
+        self.group = decision.state
         self.timers.adopt(decision.timers)
-        for reply in decision.replies:
-            self._answer(reply.token, reply.answer)
+        for token, answer in decision.replies:
+            self._answer(token, answer)
         self.watch(decision)
         return decision
 

@@ -210,16 +210,16 @@ class GroupUnderFire(RuleBasedStateMachine):
     def check_decision(self, decision: ClassicDecision) -> None:
         if decision.tombstone:
             self.highest_generation = 0
-        group = decision.group
+        group = decision.state
         if group is None or group.state is ClassicState.DEAD:
             return
         assert group.generation >= self.highest_generation, "a generation went back"
         self.highest_generation = group.generation
-        for reply in decision.replies:
-            if isinstance(reply.answer, JoinAnswer) and not reply.answer.error:
-                self._check_join_was_stored(reply.answer)
-            if isinstance(reply.answer, SyncAnswer) and not reply.answer.error:
-                self._check_assignment(group, reply.answer)
+        for _, answer in decision.replies:
+            if isinstance(answer, JoinAnswer) and not answer.error:
+                self._check_join_was_stored(answer)
+            if isinstance(answer, SyncAnswer) and not answer.error:
+                self._check_assignment(group, answer)
 
     def _check_join_was_stored(self, answer: JoinAnswer) -> None:
         assert self.driver.stored is not None
@@ -256,9 +256,9 @@ class GroupUnderFire(RuleBasedStateMachine):
         if group is None:
             assert not armed
             return
-        sessions = {key.member_id for key in armed if key.kind is TimerKind.SESSION}
+        sessions = {member_id for kind, member_id in armed if kind is TimerKind.SESSION}
         assert {m for m in group.members if not group.is_parked(m)} <= sessions <= set(group.members)
-        assert {key.member_id for key in armed if key.kind is TimerKind.PENDING} == group.pending
+        assert {member_id for kind, member_id in armed if kind is TimerKind.PENDING} == group.pending
         assert (JOIN_TIMER in armed) == (group.state is ClassicState.PREPARING_REBALANCE)
         assert (SYNC_TIMER in armed) == (group.state in SETTLED and bool(group.unsynced))
 

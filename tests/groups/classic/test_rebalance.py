@@ -178,6 +178,6 @@ class TestManyMembers:
         driver, (leader, _) = stable_group()
         beat = Heartbeat(token=0, group_id=GROUP_ID, version=4, member_id=leader, generation=driver.generation)
         decision = driver.machine.decide(driver.group, beat, driver.now_ms)
-        assert decision.group is driver.group
+        assert decision.state is driver.group
         assert decision.store is None
         assert len(decision.timers) == 1

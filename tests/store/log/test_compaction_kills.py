@@ -26,7 +26,7 @@ class Killer:
         self.victim: asyncio.Task[Any] | None = None
         self.steps = 0
         self._at, self._is_sent = at, is_sent
-        for link in (store.link._link, store.reads._link):
+        for link in (store.link.link, store.reads.link):
             for name in ("send", "send_chunks"):
                 monkeypatch.setattr(link, name, self._wrapped(getattr(RedisLink, name), link))
 

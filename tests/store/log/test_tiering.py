@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import pytest
 
@@ -211,6 +212,18 @@ async def test_readers_of_one_table_that_is_slow_get_what_comes_later(
     await until(lambda: reading.is_ready)
     assert records_in(reads.take(tiered, reading, 300, True))[0].offset == 0
     assert reads.open(tiered, 0, 300) is not reading
+
+
+async def test_records_that_were_taken_are_not_kept(valkey: Valkey, cold: ColdCopy, tiered: LogPartition) -> None:
+    archive(cold, valkey, tiered, 6)
+    await tiering.enforce(tiered, LOCAL_NOTHING)
+    reads = store_of(tiered).cold_reads
+    reading = reads.open(tiered, 0, 300)
+    await until(lambda: reading.is_ready)
+    assert reading.entries
+    kept = weakref.ref(reading.entries[0])
+    assert reads.take(tiered, reading, 300, True).chunks
+    assert kept() is None
 
 
 async def test_a_failure_is_told_once_and_the_next_try_is_not_at_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from headrace.store.partition import losses
 from headrace.store.partition.base import Partition
 from headrace.store.partition.losses import EpochStart, Gap
+from headrace.store.redis.errors import OutcomeUnknown
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
@@ -133,6 +135,33 @@ async def test_what_the_store_forgot_of_losses_is_joined_with_what_it_knows(
     stored = losses.parse(valkey.ask("HMGET", either.keys.meta, *losses.FIELDS))
     assert (stored.gaps, stored.floor) == ([Gap(end, end + 10), Gap(end + 20, end + 30)], end + 30)
     assert [one.epoch for one in stored.epochs] == [0, 1]
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+async def test_a_gap_that_was_stored_by_a_try_that_failed_is_reported_by_the_next(
+    either: Partition, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    await produce_each(either, 0, 3)
+    end, run = either.end, either.scripts.run
+
+    async def broken_off(name: str, *rest: Any) -> Any:
+        if fails == "after":
+            await run(name, *rest)
+        raise OutcomeUnknown("the connection broke")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(either.scripts, "run", broken_off)
+        with pytest.raises(OutcomeUnknown):
+            await losses.record_gap(either, end, end + 10)
+    assert not store_of(either).events
+    await losses.record_gap(either, end, end + 10)
+    await losses.record_gap(either, end, end + 10)
+    assert either.gaps == [Gap(end, end + 10)]
+    assert store_of(either).events == {"gaps": 1}
+    assert [record.message for record in caplog.records].count(
+        "the store lost acknowledged records: the log has a gap"
+    ) == 1
+    assert either.current_topic.epochs == {0: either.leader_epoch}
 
 
 async def test_a_loss_that_the_store_forgot_is_written_again(valkey: Valkey, either: Partition) -> None:

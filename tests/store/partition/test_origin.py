@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from headrace.store.cluster.nodes.endpoints import node_at
+from headrace.store.options import StoreOptions
 from headrace.store.partition.base import Partition
+from headrace.store.redis.address import parse_address
 from headrace.store.redis.link import Argument
 from headrace.store.store import Store
 from headrace.wire.batch import read_header
@@ -91,6 +94,26 @@ async def test_a_second_start_on_the_same_server_changes_nothing_more(
     await crash(store_of(once))
     again = await on(await open_store(node_id=0), either)
     assert (again.leader_epoch, again.end) == (1, end)
+
+
+async def test_no_offsets_are_left_out_while_replicas_that_have_to_know_of_it_are_missing(
+    valkey: Valkey, either: Partition, clock: MovableClock
+) -> None:
+    await produce_each(either, 0, 5)
+    await crash(store_of(either))
+    valkey.restart()
+    store = Store(parse_address(valkey.url), node_at(0, "127.0.0.1", 9092), StoreOptions(), clock)
+    store.topology.copied.wanted = lambda: 1
+    try:
+        await store.start()
+        for _ in range(3):
+            with pytest.raises(KafkaError):
+                await on(store, either)
+        store.topology.copied.wanted = lambda: 0
+        again = await on(store, either)
+        assert (again.leader_epoch, len(again.gaps)) == (1, 1)
+    finally:
+        await store.close()
 
 
 async def test_a_node_that_is_killed_alone_changes_nothing(either: Partition, open_store: OpenStore) -> None:

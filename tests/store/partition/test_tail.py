@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.partition.entries import Entry
+from headrace.store.partition.entries import Entry, take
 from headrace.store.partition.tail import ENTRY_BYTES, Tail, TailCache, size_of
+from headrace.wire.batch import stamp
+from headrace.wire.records import Record, encode_batch
 
 SIZE = ENTRY_BYTES + 100
 
@@ -83,7 +85,7 @@ def test_what_was_cleared_is_forgotten_altogether() -> None:
         tail.add(entry(base))
     tail.clear()
     assert cache.size_bytes == 0
-    assert not cache._order
+    assert not cache.order
 
 
 @given(
@@ -110,3 +112,31 @@ def test_whatever_happens_the_bound_holds_and_tails_have_no_hole(limit: int, ste
             found = list(tail.since(0))
             assert found == (entries[-len(found) :] if found else [])
         assert cache.size_bytes == sum(size_of(one) for tail in tails for one in tail.since(0)) <= limit
+
+
+@given(
+    counts=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=4),
+    dropped=st.integers(0, 3),
+    offset=st.integers(0, 36),
+    max_bytes=st.integers(0, 900),
+    at_least_one=st.booleans(),
+)
+def test_what_is_read_is_cut_as_anywhere_else(
+    counts: list[list[int]], dropped: int, offset: int, max_bytes: int, at_least_one: bool
+) -> None:
+    tail, base = Tail(TailCache(1 << 20)), 0
+    for batches in counts:
+        first, data = base, b""
+        for count in batches:
+            batch = bytearray(encode_batch([Record(at, 1, None, b"x", []) for at in range(count)]))
+            stamp(batch, 0, base, 0)
+            data, base = data + batch, base + count
+        tail.add(Entry(first, base, data, b""))
+    for _ in range(min(dropped, len(counts) - 1)):
+        tail.drop_first()
+    offset = min(offset, base - 1)  # a reader at the end is answered without a look at the tail
+    found = tail.read(offset, max_bytes, at_least_one)
+    if not tail.holds(offset):
+        assert found is None
+        return
+    assert found == take((entry.data for entry in tail.since(offset)), offset, max_bytes, at_least_one)

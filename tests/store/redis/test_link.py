@@ -101,7 +101,7 @@ async def test_each_connection_counts_and_only_another_server_is_another_timelin
 
 async def test_bytes_that_are_no_reply_end_the_connection(store: Store) -> None:
     generation = store.link.generation
-    wire = store.topology.shards[0].link._wire
+    wire = store.topology.shards[0].link.wire
     assert wire is not None
     wire.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     await until(lambda: store.link.generation > generation)

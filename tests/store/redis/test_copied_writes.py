@@ -1,0 +1,73 @@
+"""A write that replicas did not confirm, for whatever reason, is told apart from one that was not made."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.store.embedded.trial import HOST
+from headrace.store.options import StoreOptions
+from headrace.store.redis.address import parse_address
+from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.replicas import NotEnoughReplicas
+from headrace.store.redis.topology import open_topology
+from tests.broker_process import wait_until
+from tests.replicated import ReplicatedServers, replicated
+
+KEY = "headrace:thing"
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[ReplicatedServers]:
+    with replicated(tmp_path / "servers") as started:
+        yield started
+
+
+async def test_a_replica_that_is_lost_between_the_check_and_the_write_leaves_it_unconfirmed(
+    servers: ReplicatedServers,
+) -> None:
+    topology = open_topology(parse_address(servers.url), StoreOptions())
+    try:
+        await topology.start()
+        topology.copied.wanted = lambda: 1
+        slot = topology.slot_of(KEY)
+        await topology.copied.check(slot.shard)
+        await slot.link.call("SET", KEY, "written")
+        await topology.copied.confirm(slot.shard, KEY)
+        servers.replicas[0].kill()
+        wait_until(lambda: servers.in_step() == 0, "the replica stays")
+        slot.shard.replicas.doubt()
+        await slot.link.call("SET", KEY, "written again")
+        with pytest.raises(NotConfirmed):
+            await topology.copied.confirm(slot.shard, KEY)
+        with pytest.raises(NotEnoughReplicas):
+            await topology.copied.check(slot.shard)
+    finally:
+        await topology.close()
+
+
+async def test_a_primary_that_became_a_replica_confirms_nothing_and_leaves_no_error_unread(
+    servers: ReplicatedServers,
+) -> None:
+    unread: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
+    topology = open_topology(parse_address(servers.url), StoreOptions())
+    try:
+        await topology.start()
+        topology.copied.wanted = lambda: 1
+        slot = topology.slot_of(KEY)
+        await slot.link.call("SET", KEY, "written")
+        await topology.copied.confirm(slot.shard, KEY)
+        servers.replicas[0].ask("REPLICAOF", "NO", "ONE")
+        servers.primary.ask("REPLICAOF", HOST, servers.replicas[0].port)
+        with pytest.raises(NotConfirmed):
+            await topology.copied.confirm(slot.shard, KEY)
+    finally:
+        await topology.close()
+    gc.collect()
+    assert unread == []
