@@ -58,7 +58,7 @@ async def test_an_id_is_known_in_its_own_organisation_alone(store: Store) -> Non
     acme = await store.add_organisation("acme")
     ours, theirs = await made(store.default), await made(acme)
     assert await store.default.catalogue.find_uuid(theirs.topic.uuid) is None
-    assert store.default.known_partition(theirs.topic.uuid, 0) is None
+    assert (theirs.topic.uuid, 0) not in store.default.opened
     assert await acme.catalogue.find_uuid(ours.topic.uuid) is None
     assert store.known_partition(theirs.topic.uuid, 0) is theirs
 

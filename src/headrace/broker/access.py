@@ -200,13 +200,13 @@ class Access(Checks):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Another node leads {topic.name}-{number}.")
         if self.broker.store.nodes.has_overslept:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node was stopped for longer than its lease.")
-        return self._organisation.known_partition(topic.uuid, number) or await self.partition(topic, number)
+        return self._organisation.opened.get((topic.uuid, number)) or await self.partition(topic, number)
 
     def led_in_memory(self, topic: Topic, number: int) -> Partition | None:
         """A partition that this node leads and has read; None: ask with `led_partition`."""
         if not 0 <= number < topic.partitions or not self.broker.store.nodes.leads_now(topic, number):
             return None
-        return self._organisation.known_partition(topic.uuid, number)
+        return self._organisation.opened.get((topic.uuid, number))
 
     async def partition(self, topic: Topic, number: int) -> Partition:
         """A partition, whoever leads it."""
@@ -219,7 +219,7 @@ class Access(Checks):
 
     def known_partition(self, topic: Topic, number: int) -> Partition | None:
         """The same, if this node has read it before."""
-        return self._organisation.known_partition(topic.uuid, number)
+        return self._organisation.opened.get((topic.uuid, number))
 
     def open_partitions(self) -> list[Partition]:
         """The partitions that this node has loaded."""

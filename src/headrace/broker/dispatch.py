@@ -32,7 +32,7 @@ from headrace.wire.apis import (
     request_class,
     snake,
 )
-from headrace.wire.codec import DecodeError, Pieces
+from headrace.wire.codec import MALFORMED, DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -72,6 +72,7 @@ Handler = Callable[[Call, Any], Awaitable[Payload | None]]
 Work = Callable[[], Coroutine[Any, Any, Payload | None]]
 Begin = Callable[[Call, Any, "Dispatch"], bool]
 """Starts a request on the straight road, or leaves it alone."""
+Road = tuple[Begin, codec.Decoder]
 
 
 @cache
@@ -83,13 +84,20 @@ def handler(api_key: int) -> Handler:
     return found
 
 
-@cache
-def _straight(api_key: int) -> Begin | None:
-    room = _STRAIGHT.get(api_key)
-    if room is None:
-        return None
-    found: Begin = import_module(f"headrace.broker.{room}.straight").begin
-    return found
+class _StraightRoads(dict[tuple[int, int], Road]):
+    """By API and version, each found when the first request comes. Clients choose both: only valid ones are kept."""
+
+    def __missing__(self, name: tuple[int, int]) -> Road | None:
+        key, version = name
+        room, api = _STRAIGHT.get(key), SPOKEN.get(key)
+        if room is None or api is None or not api.oldest <= version <= api.newest:
+            return None
+        begin: Begin = import_module(f"headrace.broker.{room}.straight").begin
+        found = self[name] = (begin, codec.decoder(request_class(key), version))
+        return found
+
+
+_ROADS = _StraightRoads()
 
 
 def supported_apis() -> list[ApiVersion]:
@@ -132,18 +140,15 @@ class Dispatch:
 
         False if it may need more than that: then nothing was done but reading it.
         """
-        header = slot.header
-        key, version = header.api_key, header.api_version
-        begin = _straight(key)
-        if begin is None or not self._broker.options.straight_path or not connection.access.is_served:
+        header, options = slot.header, self._broker.options
+        version = header.api_version
+        road = _ROADS[header.api_key, version]
+        if road is None or not options.straight_path or not connection.access.is_served:
             return False
-        api = SPOKEN[key]
-        if not api.oldest <= version <= api.newest:
-            return False
+        begin, decode = road
         try:
-            limit = self._broker.options.request_elements_max
-            slot.request, _ = codec.decode(request_class(key), version, slot.frame, header.body, limit)
-        except DecodeError:
+            slot.request, _ = decode(slot.frame, header.body, options.request_elements_max)
+        except MALFORMED:
             return False  # the other road says so
         return begin(Call(connection.access, version, header.client_id or "", connection, slot), slot.request, self)
 

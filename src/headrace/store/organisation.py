@@ -39,7 +39,8 @@ class Organisation:
         self.configs = Configs(store.topology, self.keys, store.clock)
         self.catalogue.on_gone = self.forget
         self._store = store
-        self._partitions: dict[tuple[bytes, int], Partition] = {}
+        self.opened: dict[tuple[bytes, int], Partition] = {}
+        """The partitions that this node has loaded, by topic id and number. Read directly: every request does."""
         self._opening: dict[tuple[bytes, int], asyncio.Task[Partition]] = {}
         self.context = PartitionContext(
             slot_of=store.topology.slot_of,
@@ -85,21 +86,17 @@ class Organisation:
     @property
     def partitions(self) -> Iterable[Partition]:
         """The partitions that this node has loaded."""
-        return list(self._partitions.values())
+        return list(self.opened.values())
 
     @property
     def open_count(self) -> int:
         """How many of them there are."""
-        return len(self._partitions)
-
-    def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
-        """The partition, if this node has read it before."""
-        return self._partitions.get((topic_id, number))
+        return len(self.opened)
 
     async def partition(self, topic: Topic, number: int) -> Partition:
         """The partition, read from the store at its first use."""
         key = (topic.uuid, number)
-        if (known := self._partitions.get(key)) is not None:
+        if (known := self.opened.get(key)) is not None:
             return known
         if (task := self._opening.get(key)) is None:
             task = self._opening[key] = asyncio.create_task(
@@ -115,7 +112,7 @@ class Organisation:
             await partition.confirm()
             if topic.uuid not in self.catalogue.by_uuid:
                 raise PartitionGone(repr(partition))
-            self._partitions[key] = partition
+            self.opened[key] = partition
             return partition
         finally:
             del self._opening[key]
@@ -151,5 +148,5 @@ class Organisation:
         """Drops the cached state of a deleted topic and ends its long polls."""
         self._store.policies.forget(topic)
         for number in range(topic.partitions):
-            if (partition := self._partitions.pop((topic.uuid, number), None)) is not None:
+            if (partition := self.opened.pop((topic.uuid, number), None)) is not None:
                 partition.vanish()

@@ -269,7 +269,7 @@ class Store:
 
     def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
         """A partition of whatever organisation, if this node has read it before: no two have topics of one id."""
-        known = (one.known_partition(topic_id, number) for one in self.organisations.values())
+        known = (one.opened.get((topic_id, number)) for one in self.organisations.values())
         return next((partition for partition in known if partition is not None), None)
 
     @property

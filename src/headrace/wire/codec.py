@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from headrace.wire.compiler.decoder import DecoderSource
 from headrace.wire.compiler.encoder import EncoderSource
@@ -22,6 +22,7 @@ from headrace.wire.schema import Buffer, Message, Payload
 
 __all__ = [
     "ELEMENTS_MAX",
+    "MALFORMED",
     "DecodeError",
     "Pieces",
     "decode",
@@ -38,6 +39,9 @@ __all__ = [
 ELEMENTS_MAX = 100_000
 """Array elements and tagged fields in one request, nested ones included: above real use, but it bounds the cost of a
 hostile frame."""
+
+MALFORMED: Final = (DecodeError, struct.error, IndexError, UnicodeDecodeError)
+"""What a decoder raises for bad input; `decode` makes one error of them."""
 
 Pieces: TypeAlias = list[Buffer]
 Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]

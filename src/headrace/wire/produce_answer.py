@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from headrace.wire.compiler.primitives import unsigned_varint
+from headrace.wire.compiler.primitives import SMALL_VARINTS, unsigned_varint
 
 _HEAD = struct.Struct(">ii")
 _INT32 = struct.Struct(">i")
 _TAIL = struct.Struct(">ib")
 """Throttle time and no tags."""
 _INT16 = struct.Struct(">h")
+_SMALL = len(SMALL_VARINTS)
 _LOG_START_SINCE, _RECORD_ERRORS_SINCE, _FLEXIBLE_SINCE, _IDS_SINCE = 5, 8, 9, 13
 _OLDEST_PART = struct.Struct(">ihqq")
 _PART = struct.Struct(">ihqqq")
@@ -35,14 +36,18 @@ def produce_answer(version: int, correlation_id: int, topics: Sequence[ProducedT
     if version < _FLEXIBLE_SINCE:
         body = b"".join(_fixed(version, topics, throttle_ms))
         return _HEAD.pack(4 + len(body), correlation_id) + body
-    pieces = [b"\0", unsigned_varint(1 + len(topics))]
+    # A size below 128 is looked up here: a call for each costs more than the rest of the answer.
+    size = 1 + len(topics)
+    pieces = [b"\0", SMALL_VARINTS[size] if size < _SMALL else unsigned_varint(size)]
     for name, topic_id, parts in topics:
         if version >= _IDS_SINCE:
             pieces.append(topic_id)
         else:
             text = name.encode()
-            pieces += (unsigned_varint(1 + len(text)), text)
-        pieces.append(unsigned_varint(1 + len(parts)))
+            size = 1 + len(text)
+            pieces += (SMALL_VARINTS[size] if size < _SMALL else unsigned_varint(size), text)
+        size = 1 + len(parts)
+        pieces.append(SMALL_VARINTS[size] if size < _SMALL else unsigned_varint(size))
         for number, base_offset, append_time_ms, log_start in parts:
             pieces += (_PART.pack(number, 0, base_offset, append_time_ms, log_start), _NO_ERRORS_FLEXIBLE)
         pieces.append(b"\0")

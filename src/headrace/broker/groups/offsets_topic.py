@@ -99,7 +99,7 @@ class OffsetsTopic:
 
     def _has_readers(self, organisation: Organisation, topic: Topic) -> bool:
         """Whether a long poll waits here: who has read all there is waits nearly all the time."""
-        partition = organisation.known_partition(topic.uuid, 0)
+        partition = organisation.opened.get((topic.uuid, 0))
         return partition is not None and bool(partition.watchers) and self._store.nodes.leads(topic, 0)
 
     def _moment(self, token: bytes, topic: Topic) -> Moment:

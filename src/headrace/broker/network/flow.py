@@ -34,18 +34,14 @@ class ByteBudget:
         self.limit_bytes = limit_bytes
         self.arriving_bytes = 0
         self.whole_bytes = 0
-        """Held by whole requests, which give it back by themselves; one that arrives whole is simply added."""
+        """Held by whole requests. A connection adds and subtracts its own, and then wakes those that wait."""
         self._overdrawn_by: Waiter | None = None
-        self._waiters: deque[Waiter] = deque()
+        self.waiters: deque[Waiter] = deque()
+        """Connections that stopped reading until there is room."""
 
     @property
     def is_spent(self) -> bool:
         return self.arriving_bytes + self.whole_bytes >= self.limit_bytes
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there are waiters."""
-        return bool(self._waiters)
 
     def may_grow(self, who: Waiter) -> bool:
         """Whether a frame that is arriving may take more; if not, `who` is called back."""
@@ -59,12 +55,12 @@ class ByteBudget:
 
     def wait(self, who: Waiter) -> None:
         """`who` is called back when there is room."""
-        if who not in self._waiters:
-            self._waiters.append(who)
+        if who not in self.waiters:
+            self.waiters.append(who)
 
     def stop_waiting(self, who: Waiter) -> None:
-        if who in self._waiters:
-            self._waiters.remove(who)
+        if who in self.waiters:
+            self.waiters.remove(who)
 
     def take(self, size_bytes: int) -> None:
         """A part for a frame that arrives."""
@@ -73,7 +69,7 @@ class ByteBudget:
     def give(self, size_bytes: int) -> None:
         """The part of a frame that will not arrive."""
         self.arriving_bytes -= size_bytes
-        self._wake()
+        self.wake()
 
     def frame_is_whole(self, who: Waiter, size_bytes: int) -> None:
         """A frame has arrived: it is a request now."""
@@ -83,25 +79,26 @@ class ByteBudget:
             self._overdrawn_by = None
 
     def request_done(self, size_bytes: int) -> None:
+        """A request was answered, or never begun."""
         self.whole_bytes -= size_bytes
-        if self._waiters:
-            self._wake()
+        self.wake()
 
     def forget(self, who: Waiter) -> None:
         """A connection is gone."""
         if self._overdrawn_by is who:
             self._overdrawn_by = None
         self.stop_waiting(who)
-        self._wake()
+        self.wake()
 
     @property
     def _may_overdraw(self) -> bool:
         """Waiting for requests to finish would not help: frames that are still arriving hold all of it."""
         return self._overdrawn_by is None and self.arriving_bytes >= self.limit_bytes
 
-    def _wake(self) -> None:
-        while self._waiters and (not self.is_spent or self._may_overdraw):
-            self._waiters.popleft().budget_freed()
+    def wake(self) -> None:
+        """Calls back those that wait, as far as there is room."""
+        while self.waiters and (not self.is_spent or self._may_overdraw):
+            self.waiters.popleft().budget_freed()
 
 
 class AnswerRoom:

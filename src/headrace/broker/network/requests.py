@@ -221,7 +221,10 @@ class Requests:
             self.submitted(slot)
         server = self._server
         server.requests.took(slot.header.api_key, time.perf_counter() - slot.began_s)
-        server.budget.request_done(slot.size_bytes)
+        budget = server.budget
+        budget.whole_bytes -= slot.size_bytes
+        if budget.waiters:
+            budget.wake()
         if not isinstance(slot.frame, bytearray):
             server.frame_buffers.give(slot.frame)
 

@@ -199,9 +199,9 @@ class Server:
     async def _close_slow(self) -> None:
         """While others wait for the budget, a frame that holds part of it has to keep arriving."""
         while True:
-            was_wanted = self.budget.is_wanted
+            was_wanted = bool(self.budget.waiters)
             await tick(_PACE_CHECK_S)
             for connection in list(self.connections):
                 is_slow = connection.is_slow(int(_PACE_CHECK_S * _SLOWEST_BYTES_PER_S))
-                if is_slow and was_wanted and self.budget.is_wanted:
+                if is_slow and was_wanted and self.budget.waiters:
                     connection.close("its request arrived too slowly while others waited for memory")

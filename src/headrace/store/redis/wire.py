@@ -6,12 +6,14 @@ import asyncio
 import logging
 import socket
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import hiredis
 
+from headrace.metrics.histogram import SECONDS
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
 from headrace.wire.schema import Buffer
 
@@ -117,7 +119,7 @@ class RedisWire(asyncio.Protocol):
     def let_go(self) -> None:
         """Sends what was held back."""
         chunks, self._held_back, self._held_back_bytes = self._held_back, None, 0
-        if chunks and self._transport is not None and self.is_open:
+        if chunks and self._transport is not None and not self._is_aborted and not self.closed.done():
             self._transport.writelines(chunks)
 
     def listen(self, channel: str) -> None:
@@ -140,8 +142,11 @@ class RedisWire(asyncio.Protocol):
                 if isinstance(reply, hiredis.ReplyError):
                     self._refused(future, then, str(reply))
                 elif then is not None:
-                    round_trips.observe(now - sent)
-                    try:  # `_tell` without a call, for every append's reply
+                    # `observe` and `_tell` without a call, for every append's reply.
+                    took_s = now - sent
+                    round_trips.counts[bisect_left(SECONDS, took_s)] += 1
+                    round_trips.total += took_s
+                    try:
                         then(reply, None)
                     except Exception:
                         log.exception(_NOT_TAKEN_IN)

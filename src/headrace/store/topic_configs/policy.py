@@ -63,6 +63,8 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_after_max_ms: int
     compression: Compression | None
     """Compression of every batch; None: as sent by the producer."""
+    looks_inside: bool
+    """Whether a produced batch is more to the topic than a header and bytes."""
     compacts: bool
     """Whether each record needs a key, and only the last record of each key stays."""
     deletes: bool
@@ -77,11 +79,6 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     local_retention_bytes: int
     replicas: int
     """Replicas that have to have a record: it is acknowledged (acks=all) and read by consumers only then."""
-
-    @property
-    def looks_inside(self) -> bool:
-        """Whether a produced batch is more to the topic than a header and bytes."""
-        return self.compacts or self.is_stream or self.compression is not None
 
     def must_check_times(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the records' times have to be read: for nearly all batches the header says that they are good."""
@@ -103,6 +100,7 @@ def policy_of(configs: Mapping[str, str], defaults: Mapping[str, str] | None = N
         return int(text(name))
 
     cleanup = text(CLEANUP_POLICY).split(",")
+    compression = _CODEC_OF.get(text("compression.type"))
     retention_ms, retention_bytes = number("retention.ms"), number("retention.bytes")
     local_ms, local_bytes = number("local.retention.ms"), number("local.retention.bytes")
     return TopicPolicy(
@@ -114,7 +112,8 @@ def policy_of(configs: Mapping[str, str], defaults: Mapping[str, str] | None = N
         log_append_time=text(TIMESTAMP_TYPE) == APPEND_TIME,
         timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
-        compression=_CODEC_OF.get(text("compression.type")),
+        compression=compression,
+        looks_inside="compact" in cleanup or is_stream(configs) or compression is not None,
         compacts="compact" in cleanup,
         deletes="delete" in cleanup,
         compaction=CompactionPolicy(
