@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headrace.wire.compiler.primitives import unsigned_varint
+from headrace.wire.compiler.primitives import SMALL_VARINTS, unsigned_varint
 from headrace.wire.frame import join_small
 from headrace.wire.messages.fetch import AbortedTransaction
 from headrace.wire.schema import Buffer
@@ -23,7 +23,9 @@ _HEAD: Final = struct.Struct(">iibihi")
 _PART: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qqb")
 _NO_REPLICA: Final = struct.pack(">i", -1)
-_NONE_ABORTED: Final = b"\0" + _NO_REPLICA
+_NOT_ASKED: Final = b"\0" + _NO_REPLICA
+_NONE_ABORTED: Final = b"\x01" + _NO_REPLICA
+_SMALL: Final = len(SMALL_VARINTS)
 
 FetchedPartition = tuple[int, int, int, int, Sequence[AbortedTransaction] | None, Sequence[Buffer], int]
 """Number, high watermark, last stable offset, log start, aborted transactions, batches and their size."""
@@ -45,8 +47,9 @@ def fetch_answer(
         pieces.append(unsigned_varint(1 + len(parts)))
         for number, high_watermark, stable_end, log_start, aborted, batches, size_bytes in parts:
             pieces.append(_PART.pack(number, 0, high_watermark, stable_end, log_start))
-            pieces.append(_NONE_ABORTED if aborted is None else _aborted(aborted))
-            pieces.append(unsigned_varint(1 + size_bytes))
+            pieces.append(_aborted(aborted) if aborted else _NOT_ASKED if aborted is None else _NONE_ABORTED)
+            size = 1 + size_bytes
+            pieces.append(SMALL_VARINTS[size] if size < _SMALL else unsigned_varint(size))
             pieces += batches
             pieces.append(b"\0")
         pieces.append(b"\0")

@@ -186,7 +186,10 @@ class Fetch:
             elif self._is_known(one):
                 continue
             wanted.told_high_watermark, wanted.told_log_start = high_watermark, log_start
-            aborted = aborted_among(partition, wanted.fetch_offset, taken) if self.committed else None
+            aborted: list[AbortedTransaction] | None = None
+            if self.committed:
+                is_any = partition.producers.aborted.rows
+                aborted = aborted_among(partition, wanted.fetch_offset, taken) if is_any else []
             told = (wanted.partition, high_watermark, ends.stable_end, log_start, aborted, taken.chunks, size_bytes)
             topics.setdefault((wanted.topic, wanted.topic_id), []).append(told)
         return [(*name, parts) for name, parts in topics.items()]

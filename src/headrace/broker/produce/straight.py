@@ -97,7 +97,14 @@ class _Part(Pending, kw_only=True):
         if self.behind is not None:
             refused = self.produce.call.connection.refused_batches
             refused.is_over(self.partition.topic, self.partition.number, self.behind)
-        self._is_over()
+        # `_is_over` without a call: every batch comes this way.
+        self.is_answered = True
+        produce = self.produce
+        produce.left -= 1
+        if not produce.left:
+            produce.finish()
+        if self.told is not None and not self.told.done():
+            self.told.set_result(None)
 
     def fail(self, error: KafkaError) -> None:
         if self.is_answered:
@@ -122,8 +129,8 @@ class _Part(Pending, kw_only=True):
 class _Produce:
     """One request on its way."""
 
-    __slots__ = ("_began_ns", "_deadline", "_dispatch", "_held_ns", "_now_ms", "_parts", "_request", "_transaction",
-                 "_untimed", "call", "has_errors", "left")  # fmt: skip
+    __slots__ = ("_began_ns", "_deadline", "_dispatch", "_find", "_held_ns", "_now_ms", "_parts", "_request",
+                 "_transaction", "_untimed", "call", "has_errors", "left")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest, dispatch: Dispatch) -> None:
         self.call = call
@@ -140,7 +147,9 @@ class _Produce:
         self._began_ns = time.perf_counter_ns() if call.broker.quotas.is_any and is_timed(call) else 0
         self._held_ns = 0
         """How long it held the event loop, where that is charged."""
-        self._now_ms = call.broker.store.clock.wall_ms()
+        store = call.broker.store
+        self._find = call.known_partition if store.nodes.leads_all_now else call.led_in_memory
+        self._now_ms = store.clock.wall_ms()
         timeout_ms = min(max(request.timeout_ms, 0), call.broker.options.store_wait_ms)
         self._deadline = call.connection.now_s() + timeout_ms / 1000
 
@@ -170,22 +179,26 @@ class _Produce:
             return False
         parts: list[_Part] = []
         self._parts.append(parts)
+        newest_ms = policy.newest_trusted_ms(self._now_ms)
         for one in data.partition_data:
-            part = self._check_part(topic, one, policy)
+            part = self._check_part(topic, one, policy, newest_ms)
             if part is None:
                 return False
             parts.append(part)
         return True
 
-    def _check_part(self, topic: Topic, data: PartitionProduceData, policy: TopicPolicy) -> _Part | None:
+    def _check_part(
+        self, topic: Topic, data: PartitionProduceData, policy: TopicPolicy, newest_ms: int
+    ) -> _Part | None:
         call = self.call
-        partition = call.led_in_memory(topic, data.index)
+        partition = self._find(topic, data.index)
         if partition is None or partition.slot.shard.memory.is_full or not isinstance(data.records, memoryview):
             return None
         header = check_produced(data.records, policy.max_message_bytes, zstd=call.version >= ZSTD_SINCE)
         if header.attributes & TRANSACTIONAL and not self._is_in_transaction(partition, header):
             return None
-        if policy.must_check_times(header, self._now_ms):
+        is_timely = 0 < header.max_timestamp <= newest_ms and header.base_timestamp <= header.max_timestamp
+        if not is_timely and policy.must_check_times(header, self._now_ms):
             return None
         batch = data.records
         part = _Part(batch, header, self._deadline, len(batch), produce=self, partition=partition)

@@ -80,6 +80,11 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     """Replicas that have to have a record: it is acknowledged (acks=all) and read by consumers only then."""
 
+    def newest_trusted_ms(self, now_ms: int) -> int:
+        """Up to which time a plausible header says enough about its records; below 0: none does."""
+        is_bounded = self.timestamp_before_max_ms != INT64_MAX and not self.log_append_time
+        return -1 if is_bounded else now_ms + self.timestamp_after_max_ms
+
     def must_check_times(self, header: BatchHeader, now_ms: int) -> bool:
         """Whether the records' times have to be read: for nearly all batches the header says that they are good."""
         if self.log_append_time:

@@ -128,6 +128,15 @@ class Nodes:
         """Whether this is the only live node, which leads everything."""
         return len(self.live) == 1 and self.live[0].id == self.me.id
 
+    @property
+    def leads_all_now(self) -> bool:
+        """Whether it is the only live node and has not overslept: then it leads every partition."""
+        live = self.live
+        if len(live) != 1 or live[0].id != self.me.id:
+            return False
+        now = self._now_s()
+        return now < self._valid_until or now - self._tried_at <= self._lease_s
+
     def leads_now(self, topic: Topic, partition: int) -> bool:
         """Whether it leads a partition and has not overslept, in one question: every request asks it."""
         live = self.live
