@@ -1,8 +1,7 @@
 """`make bench`: measures, prints a table, writes bench/report.md and its plots. `python -m bench produce` runs a part.
 
 A part is a module here with `run(report, quick=...)` that adds its figures to the report (report.py). Its results are
-kept in bench/.cache/results (results.py), and the report is composed of the newest of all parts: `--render` does only
-that.
+kept in bench/results (results.py), and the report is composed of the newest of all parts: `--render` does only that.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "throughput": Part("librdkafka: produce, consume from the start and at the tail", 10),
-    "java": Part("Kafka's own programs: the same", 13, in_quick=False),
-    "own_core": Part("both, with a core for the servers and another for the client", 8),
+    "throughput": Part("librdkafka: produce, consume from the start and at the tail", 11),
+    "java": Part("Kafka's own clients: the same", 15, in_quick=False),
+    "own_core": Part("both, with a core for the servers and another for the client", 9),
     "stream": Part("format stream: in and out of one partition against raw XADD and XRANGE", 1),
     "store_share": Part(
         "the store's CPU per MB, with and without its append-only file, and with other allocators", 1.5
@@ -85,6 +84,8 @@ def main() -> None:
                 result.part for result in results.load(folder, PARTS) if result.moment.commit == results.now().commit
             }
             wanted = [part for part in wanted if part not in known]
+        if chosen.render and not results.load(folder, PARTS):
+            parser.error(f"there are no results in {folder}")
         failed = [] if chosen.render else _measured(wanted, folder, out, quick=chosen.quick)
         if out:
             _write(folder, out)

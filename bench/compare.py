@@ -20,18 +20,21 @@ from statistics import median
 
 import msgspec
 
-from bench import groups, java_clients, kafka, latency, small_producers, throughput
+from bench import groups, kafka, latency, small_producers
 from bench import requests as requests_load
+from bench.clients import Clients, java_clients, rdkafka_clients
 from bench.interpreter import ROOT
 from bench.rdkafka import Job, run_job
 from bench.systems import CpuMeter, Headrace, run_python, take_turns, topic
-from bench.workloads import Workload
+from bench.turns import tail_run, turn
+from bench.workloads import Run, Workload
 
 _MB = 1e6
 _PARTITIONS = 6
 _OURS = "this tree"
 
 Figures = dict[str, float]
+Opening = Callable[[], contextlib.AbstractContextManager[Clients]]
 
 
 def _run(kind: str, size_bytes: int, system: Headrace) -> Figures:
@@ -59,26 +62,21 @@ def _requests(connections: int, partitions: int, batch_bytes: int, requests: int
     return {f"{what}, us CPU/request": used / requests * 1e6 for what, used in meter.used_s.items()}
 
 
-def _tail(system: Headrace) -> Figures:
-    workload = Workload(1_000, 1, "all", "none", 200_000)
-    with CpuMeter(system.pids) as meter:
-        done = throughput.tail_turn(workload, system)
-    return {"records/s": done.rate, **_per_mb(meter, workload.payload_mb)}
+def _tail(workload: Workload, clients: Clients, system: Headrace) -> Figures:
+    return _figures(tail_run(clients, workload, system))
 
 
-def _java(system: Headrace) -> Figures:
-    """Kafka's own producer and consumer: batches of 16 KB, which is their default."""
-    workload = Workload(100, 1, "all", "none", 400_000)
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder, topic(system, "compare", 1):
-        payloads = java_clients.payload_file(Path(folder), workload.size_bytes)
-        with CpuMeter(system.pids) as produced:
-            done = java_clients.produce(system.address, "compare", workload.records, payloads, workload.config)
-        with CpuMeter(system.pids) as consumed:
-            java_clients.consume(system.address, "compare", workload.records)
-    figures = {"records/s": done.rate}
-    for name, meter in {"produce": produced, "consume": consumed}.items():
-        figures |= {f"{name}, {unit}": used for unit, used in _per_mb(meter, workload.payload_mb).items()}
-    return figures
+def _in_and_out(workload: Workload, clients: Clients, system: Headrace) -> Figures:
+    found = turn(clients, workload, system)
+    assert found.consumed is not None
+    produced, consumed = _figures(found.produced), _figures(found.consumed)
+    return {f"produce, {unit}": value for unit, value in produced.items()} | {
+        f"consume, {unit}": value for unit, value in consumed.items()
+    }
+
+
+def _figures(run: Run) -> Figures:
+    return {"records/s": run.rate} | {f"{what}, ms CPU/MB": used for what, used in run.cpu_ms.items()}
 
 
 def _per_mb(meter: CpuMeter, payload_mb: float) -> Figures:
@@ -108,27 +106,32 @@ WORKLOADS: dict[str, Callable[[Headrace], Figures]] = {
     "produce-1k": partial(_run, "produce", 1_000),
     "consume": partial(_run, "consume", 100),
     "consume-1k": partial(_run, "consume", 1_000),
-    "tail": _tail,
     "batch-16k": partial(_requests, 1, 1, 16_000, 15_000),
     "batches-16k": partial(_requests, 1, 6, 16_000, 4_000),
     "batch-100": partial(_requests, 20, 1, 100, 40_000),
-    "java": _java,
     "small-producers": _small_producers,
     "groups": _groups,
     "latency": _latency,
 }
+STAYING: dict[str, tuple[Opening, Callable[[Clients, Headrace], Figures]]] = {
+    "tail": (rdkafka_clients, partial(_tail, Workload(1_000, 1, "all", "none", 200_000))),
+    "java": (java_clients, partial(_in_and_out, Workload(100, 1, "all", "none", 10**6))),
+    "java-1k": (java_clients, partial(_in_and_out, Workload(1_000, 6, "all", "none", 10**5))),
+    "java-tail": (java_clients, partial(_tail, Workload(100, 6, "all", "none", 10**6))),
+}
+"""Those whose clients stay for all rounds; Java's send batches of 16 KB, which is their default."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ref", help="the commit to compare with: a branch, a tag, a hash; or a folder with `src` in it")
-    parser.add_argument("workload", nargs="?", default="produce-1k", choices=WORKLOADS)
+    parser.add_argument("workload", nargs="?", default="produce-1k", choices=[*WORKLOADS, *STAYING])
     parser.add_argument("--rounds", type=int, default=10)
     chosen = parser.parse_args()
-    measure = WORKLOADS[chosen.workload]
-    if measure is _java and (reason := kafka.why_not()):
+    if chosen.workload.startswith("java") and (reason := kafka.why_not()):
         parser.error(reason)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+        measure = _measure(chosen.workload, stack)
         sources = stack.enter_context(_checked_out(chosen.ref, Path(name) / "sources"))
         systems: list[Headrace] = []
         for label, tree in {_OURS: ROOT, chosen.ref: sources}.items():
@@ -138,6 +141,13 @@ def main() -> None:
             measure(system)  # a first one is slower
         found = take_turns(systems, chosen.rounds, measure)
     _print(chosen.workload, found[_OURS], found[chosen.ref], chosen.ref)
+
+
+def _measure(workload: str, stack: contextlib.ExitStack) -> Callable[[Headrace], Figures]:
+    if workload in WORKLOADS:
+        return WORKLOADS[workload]
+    opening, measure = STAYING[workload]
+    return partial(measure, stack.enter_context(opening()))
 
 
 @contextlib.contextmanager

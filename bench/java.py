@@ -1,78 +1,51 @@
-"""Producing and consuming with Kafka's own programs: the same rows as throughput.py has for librdkafka.
+"""Producing and consuming with Kafka's own clients: the same rows as throughput.py has for librdkafka.
 
-Fewer rounds, because most of a turn's time is the start of a Java program. Groups do not wait for more members here:
-the figures leave that wait out anyway.
+The clients' programs are warm and so are the brokers: before the first row each system has had turns of several kinds.
+Groups do not wait for more members here: the figures leave that wait out anyway.
 """
 
 from __future__ import annotations
 
-import tempfile
 from functools import partial
-from pathlib import Path
 
-from bench import java_clients, throughput
-from bench.rdkafka import Job, run_job
+from bench.clients import Clients, java_clients
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
-from bench.systems import CpuMeter, System, has_kafka, lineup, take_turns, topic
-from bench.throughput import Turn, add_turns
-from bench.workloads import Row, Run, Workload, add_rows, run_of, workloads
+from bench.systems import System, has_kafka, lineup, take_turns
+from bench.turns import add_turns, tail_run, turn
+from bench.workloads import Row, Workload, add_rows, workloads
 
-BYTES = {100: 8 * 10**7, 1_000: 8 * 10**7}
-_REPEATS = 3
+BYTES = {100: 10**8, 1_000: 10**8}
+_WARM_UP = (Workload(100, 6, "all", "lz4", 1_500_000), Workload(1_000, 1, "all", "none", 100_000))
+_REPEATS, _NULL_REPEATS = 5, 2
 
 
 def run(report: Report, *, quick: bool) -> None:
     if not has_kafka(report):
         return
     total, repeats = ({1_000: 10**7}, 1) if quick else (BYTES, _REPEATS)
-    with (
-        lineup(report, HEADRACE, NULL_BROKER, KAFKA, are_groups_quick=True) as systems,
-        tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
-    ):
+    with lineup(report, HEADRACE, NULL_BROKER, KAFKA, are_groups_quick=True) as systems, java_clients() as clients:
         if not quick:
-            take_turns(systems, 1, partial(throughput.turn, throughput.WARM_UP))
+            warm_up(clients, systems)
         for workload in workloads(total):
-            _rows(report, systems, workload, Path(folder), repeats)
+            _rows(report, systems, clients, workload, repeats)
 
 
-def _rows(report: Report, systems: list[System], workload: Workload, folder: Path, repeats: int) -> None:
-    payloads = java_clients.payload_file(folder, workload.size_bytes)
+def warm_up(clients: Clients, systems: list[System]) -> None:
+    """Small batches and large ones, compressed or not, from the start and at the tail."""
+    for workload in _WARM_UP:
+        take_turns(systems, 1, partial(turn, clients, workload))
+        take_turns(systems, 1, partial(tail_run, clients, workload))
+
+
+def _rows(report: Report, systems: list[System], clients: Clients, workload: Workload, repeats: int) -> None:
     # The null broker does the same whatever the acks are.
     chosen = systems if workload.is_read_too else [one for one in systems if one.name != NULL_BROKER]
-    found = take_turns(chosen, repeats, partial(turn, workload, payloads), seldom=[NULL_BROKER])
+    turns = partial(take_turns, chosen, repeats, seldom=[NULL_BROKER], seldom_repeats=_NULL_REPEATS)
     rows = (
         Row("produce", f"Java: {workload}", "produce"),
         Row("consume", f"Java, from the start: {workload}", "consume"),
     )
-    add_turns(report, rows, chosen, found)
+    add_turns(report, rows, chosen, turns(partial(turn, clients, workload)))
     if workload.is_read_too:
-        tails = take_turns(chosen, repeats, partial(tail_run, workload, payloads), seldom=[NULL_BROKER])
-        add_rows(report, Row("consume", f"Java, at the tail: {workload}", "consume"), chosen, tails)
-
-
-def turn(workload: Workload, payloads: Path, system: System) -> Turn:
-    """Fills a topic and reads it from its start."""
-    consumed = None
-    with topic(system, "bench", workload.partitions):
-        with CpuMeter(system.pids) as meter:
-            done = _produce(workload, payloads, system)
-        produced = run_of(done, meter, workload)
-        if workload.is_read_too:
-            with CpuMeter(system.pids) as meter:
-                done = java_clients.consume(system.address, "bench", workload.records)
-            consumed = run_of(done, meter, workload)
-    return Turn(produced, consumed, None)
-
-
-def _produce(workload: Workload, payloads: Path, system: System) -> java_clients.Ran:
-    return java_clients.produce(system.address, "bench", workload.records, payloads, workload.config)
-
-
-def tail_run(workload: Workload, payloads: Path, system: System) -> Run:
-    """A consumer waits at the end of a topic that a producer fills."""
-    with topic(system, "bench", workload.partitions):
-        run_job(Job("produce", system.address, "bench", 1, workload.size_bytes))
-        with CpuMeter(system.pids) as meter:
-            send = partial(_produce, workload, payloads, system)
-            done = java_clients.tail(system.address, "bench", workload.records, send)
-    return run_of(done, meter, workload)
+        row = Row("consume", f"Java, at the tail: {workload}", "consume")
+        add_rows(report, row, chosen, turns(partial(tail_run, clients, workload)))

@@ -78,13 +78,14 @@ class KafkaNode:
         """`more_properties` go before Kafka's own, and may name `{port}` and `{controller}`, its ports."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self.logs = folder / "logs"
         self._properties = folder / "server.properties"
         self.port = free_port()
         properties = _PROPERTIES + more_properties
         self._properties.write_text(properties.format(port=self.port, controller=free_port(), folder=folder))
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        if not (folder / "logs").exists():
+        if not self.logs.exists():
             self._format()
 
     def _format(self) -> None:

@@ -16,9 +16,9 @@ from bench.targets import TARGETS
 from bench.workloads import CLIENT
 
 _SYSTEMS = (HEADRACE, KAFKA, NULL_BROKER)
-_ABOUT = """CPU in milliseconds a MB of values, client / broker / store, the medians of the same runs; a Java client's
-includes the start of its program. "Servers need" is what broker and store together may cost at most for the row to be
-level with Apache Kafka, if all cores are busy; "the client" means that no cost of theirs would do."""
+_ABOUT = """CPU in milliseconds a MB of values, client / broker / store, the medians of the same runs; a Java
+client's program is warm, as Kafka's broker is. "Servers need" is what broker and store together may cost at most for
+the row to be level with Apache Kafka, if all cores are busy; "the client" means that no cost of theirs would do."""
 
 
 def missed_table(report: Report) -> str:

@@ -8,19 +8,19 @@ servers' CPU for a MB tells what a core of them could do.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from bench import java, java_clients, throughput
+from bench import java, throughput
+from bench.clients import Clients, java_clients, rdkafka_clients
 from bench.cores import on_core, two_cores
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
 from bench.systems import System, has_kafka, lineup, take_turns
+from bench.turns import add_turns, tail_run, turn
 from bench.workloads import Row, Workload, add_rows
 
 PART = "own core"
-_REPEATS = 3
+_REPEATS, _NULL_REPEATS = 5, 2
 _LOADS = [
     Workload(size, partitions, "all", codec, throughput.BYTES[size] // size)
     for size, partitions, codec in (
@@ -41,37 +41,37 @@ def run(report: Report, *, quick: bool) -> None:
             names = [HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])]
             systems = stack.enter_context(lineup(report, *names, are_groups_quick=True))
         with on_core(cores.clients):
+            rdkafka = stack.enter_context(rdkafka_clients())
             if not quick:
-                take_turns(systems, 1, partial(throughput.turn, throughput.WARM_UP))
+                throughput.warm_up(rdkafka, systems)
             for workload in throughput.QUICK if quick else _LOADS:
-                _rdkafka(report, systems, workload, 1 if quick else _REPEATS)
+                _rdkafka(report, systems, rdkafka, workload, 1 if quick else _REPEATS)
             if not quick and has_kafka(report):
+                clients = stack.enter_context(java_clients())
+                java.warm_up(clients, systems)
                 for workload in _LOADS:
                     if workload.codec == "none":
                         smaller = replace(workload, records=java.BYTES[workload.size_bytes] // workload.size_bytes)
-                        _java(report, systems, smaller)
+                        _java(report, systems, clients, smaller)
 
 
 def _row(workload: str) -> Row:
     return Row(PART, workload, PART, cpu_part=PART, requests_part=PART)
 
 
-def _rdkafka(report: Report, systems: list[System], workload: Workload, repeats: int) -> None:
-    measure = partial(throughput.turn, workload)
-    found = take_turns(systems, repeats, measure, seldom=[NULL_BROKER])
+def _rdkafka(report: Report, systems: list[System], clients: Clients, workload: Workload, repeats: int) -> None:
+    turns = partial(take_turns, systems, repeats, seldom=[NULL_BROKER], seldom_repeats=_NULL_REPEATS)
     rows = _row(f"librdkafka produces: {workload}"), _row(f"librdkafka, from the start: {workload}")
-    throughput.add_turns(report, rows, systems, found)
+    add_turns(report, rows, systems, turns(partial(turn, clients, workload)))
     if (workload.partitions, workload.codec) == _AT_THE_TAIL:
-        tails = take_turns(systems, repeats, partial(throughput.tail_run, workload), seldom=[NULL_BROKER])
+        tails = turns(partial(tail_run, clients, workload))
         add_rows(report, _row(f"librdkafka, at the tail: {workload}"), systems, tails)
 
 
-def _java(report: Report, systems: list[System], workload: Workload) -> None:
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder:
-        payloads = java_clients.payload_file(Path(folder), workload.size_bytes)
-        found = take_turns(systems, _REPEATS, partial(java.turn, workload, payloads), seldom=[NULL_BROKER])
-        rows = _row(f"Java produces: {workload}"), _row(f"Java, from the start: {workload}")
-        throughput.add_turns(report, rows, systems, found)
-        if workload.size_bytes == 1_000 and (workload.partitions, workload.codec) == _AT_THE_TAIL:
-            tails = take_turns(systems, _REPEATS, partial(java.tail_run, workload, payloads), seldom=[NULL_BROKER])
-            add_rows(report, _row(f"Java, at the tail: {workload}"), systems, tails)
+def _java(report: Report, systems: list[System], clients: Clients, workload: Workload) -> None:
+    turns = partial(take_turns, systems, _REPEATS, seldom=[NULL_BROKER], seldom_repeats=_NULL_REPEATS)
+    rows = _row(f"Java produces: {workload}"), _row(f"Java, from the start: {workload}")
+    add_turns(report, rows, systems, turns(partial(turn, clients, workload)))
+    if workload.size_bytes == 1_000 and (workload.partitions, workload.codec) == _AT_THE_TAIL:
+        tails = turns(partial(tail_run, clients, workload))
+        add_rows(report, _row(f"Java, at the tail: {workload}"), systems, tails)

@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import groups, small_producers, throughput
+from bench import groups, small_producers
+from bench.clients import rdkafka_clients
 from bench.processes import cpu_s
 from bench.rdkafka import Job, run_job
 from bench.systems import Headrace, topic
+from bench.turns import tail_run
 from bench.workloads import Workload
 
 CACHE = Path(__file__).parent / ".cache"
@@ -38,12 +40,17 @@ def _consume(system: Headrace, again: Callable[[], bool], size_bytes: int) -> No
             run_job(Job("consume", system.address, "profile", job.records, size_bytes, _PARTITIONS))
 
 
+def _tail(system: Headrace) -> None:
+    with rdkafka_clients() as clients:
+        tail_run(clients, Workload(100, 1, "all", "none", 10**6), system)
+
+
 WORKLOADS: dict[str, Callable[[Headrace, Callable[[], bool]], object]] = {
     "produce": lambda system, _: _produce(system, 100),
     "produce-1k": lambda system, _: _produce(system, 1_000),
     "consume": lambda system, again: _consume(system, again, 100),
     "consume-1k": lambda system, again: _consume(system, again, 1_000),
-    "tail": lambda system, _: throughput.tail_turn(Workload(100, 1, "all", "none", 10**6), system),
+    "tail": lambda system, _: _tail(system),
     "small-producers": lambda system, _: small_producers.turn(system, 200),
     "groups": lambda system, _: groups.form_turn(200, system),
 }

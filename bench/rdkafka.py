@@ -1,6 +1,7 @@
 """Load from librdkafka (confluent-kafka), in a separate process, so that its CPU is counted separately.
 
-`python -m bench.rdkafka '<job as JSON>'` prints what it found as JSON. Settings are the library's own, but for the two
+`python -m bench.rdkafka '<job as JSON>'` prints what it found as JSON; without a job it takes them from its input, a
+line each, until that ends. Settings are the library's own, but for the two
 that are said here: a consumer may hold more records in advance than it does by default, because at its limit it
 pauses for a second (fetch.queue.backoff.ms) however fast it is emptied, and then the pause is all that is measured.
 """
@@ -22,8 +23,6 @@ from bench.systems import run_python
 _READ_AHEAD = {"queued.min.messages": 5_000_000, "queued.max.messages.kbytes": 1 << 20, "fetch.queue.backoff.ms": 5}
 _AT_ONCE = 10_000
 _PATIENCE_S = 60.0
-_SETTLE_S = 0.3
-"""Long enough for a consumer to have asked for records of an empty topic."""
 
 
 class Job(msgspec.Struct):
@@ -36,6 +35,8 @@ class Job(msgspec.Struct):
     size_bytes: int
     partitions: int = 1
     config: dict[str, Any] = {}
+    payloads: str = ""
+    """A file of values, for programs that do not make their own."""
 
 
 class Done(msgspec.Struct):
@@ -121,13 +122,12 @@ def consume(job: Job) -> Done:
 
 
 def tail(job: Job) -> Done:
-    """Reads an empty topic as it is filled; the clock starts with the first records."""
+    """Reads a topic of one record as it is filled; the clock starts with the first of the others."""
     requests = _Requests()
     consumer = _consumer(job, requests)
     _assign(consumer, job)
-    consumer.consume(1, timeout=_SETTLE_S)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    _read(consumer, 1)
+    print('{"ready": true}', flush=True)
     first = _read(consumer, 1)
     began, cpu = time.perf_counter(), time.process_time()
     seen = _read(consumer, job.records - first)
@@ -166,9 +166,10 @@ def _done(consumer: Consumer, requests: _Requests, seen: int, began: float, cpu:
 
 
 def main() -> None:
-    job = msgspec.json.decode(sys.argv[1], type=Job)
-    done = {"produce": produce, "consume": consume, "tail": tail}[job.kind](job)
-    print(json.dumps(msgspec.to_builtins(done)))
+    for line in sys.argv[1:] or sys.stdin:
+        job = msgspec.json.decode(line, type=Job)
+        done = {"produce": produce, "consume": consume, "tail": tail}[job.kind](job)
+        print(json.dumps(msgspec.to_builtins(done)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Results as files, one for each part, so that a run can be broken off, a part repeated, and the report composed anew.
 
-A file has the part's figures, and the commit, time and load that they were measured at. A part that fails leaves its
-last good file alone; what went wrong is kept beside it and shown in the report.
+They are kept in the repository beside the report, so that one part can be repeated and the others need not be. A file
+has the part's figures, a line each, and the commit, time and load that they were measured at. A part that fails leaves
+its last good file alone; what went wrong is kept beside it and shown in the report.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from bench.interpreter import ROOT
 from bench.report import Figure, Report
 
-FOLDER: Final = Path(__file__).parent / ".cache" / "results"
+FOLDER: Final = Path(__file__).parent / "results"
+_NOT_MEASURED: Final = (":!bench/results", ":!bench/plots", ":!docs", ":!*.md")
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -48,20 +50,44 @@ def now() -> Moment:
 
 
 def _commit() -> str:
-    """The short hash, with a plus if the tree has changes; empty without Git."""
+    """Of what is measured: the short hash of its last commit, with a plus if it has changes since; empty without Git.
+
+    Results, the report and other texts are left out: writing them down makes no new version.
+    """
     try:
-        words = ("git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+")
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return _git("log", "-1", "--format=%h") + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words, "--", ".", *_NOT_MEASURED]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def save(folder: Path, result: Result) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, result.part)
-    path.with_suffix(".new").write_bytes(msgspec.json.encode(result))
+    path.with_suffix(".new").write_bytes(_text(result))
     path.with_suffix(".new").rename(path)
     _failure(folder, result.part).unlink(missing_ok=True)
+
+
+def _text(result: Result) -> bytes:
+    """JSON, a line for each figure, without what a figure does not have. Systems stay in the order they have."""
+    facts = msgspec.to_builtins(result)
+    figures = [{name: value for name, value in figure.items() if value} for figure in facts.pop("figures")]
+    rows = b",\n".join(msgspec.json.encode(_rounded(figure)) for figure in figures)
+    return msgspec.json.encode(_rounded(facts)).removesuffix(b"}") + b',"figures":[\n' + rows + b"\n]}\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits of each number are more than can be measured."""
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def save_failure(folder: Path, part: str, why: str) -> None:

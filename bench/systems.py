@@ -12,12 +12,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tests.broker_process import BrokerProcess
+from tests.redis_view import RedisView
 
 from bench import interpreter, kafka
 from bench.interpreter import ROOT
@@ -30,6 +32,12 @@ from headrace.client.cluster import Cluster
 T = TypeVar("T")
 S = TypeVar("S", bound="Named")
 _MAXMEMORY_BYTES = 4 << 30
+_SETTLE_TIMEOUT_S = 90.0
+_STORE_WORK = (
+    "lazyfree_pending_objects", "aof_rewrite_in_progress", "aof_rewrite_scheduled", "aof_pending_bio_fsync",
+)  # fmt: skip
+_DELETES_SOON = "log.segment.delete.delay.ms=100\nlog.initial.task.delay.ms=1000\n"
+"""Kafka removes the files of a deleted topic a minute later: in the middle of some other system's turn."""
 
 
 class Named(Protocol):
@@ -59,6 +67,19 @@ class System(ABC):
     @abstractmethod
     def stop(self) -> None:
         """Ends it."""
+
+    def is_idle(self, deleted: str) -> bool:
+        """Whether a deleted topic is gone and no work is left: that would be the next turn's cost."""
+        del deleted
+        return True
+
+    def settle(self, deleted: str) -> None:
+        """Returns once it is idle."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        while not self.is_idle(deleted):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} is still busy {_SETTLE_TIMEOUT_S:g} s after a turn")
+            time.sleep(0.01)
 
 
 def broker_process(folder: Path, **settings: object) -> BrokerProcess:
@@ -90,6 +111,19 @@ class Headrace(System):
         found: str = json.loads((self.process.data_dir / "valkey.json").read_text())["socket"]
         return found
 
+    def is_idle(self, deleted: str) -> bool:
+        """The store has freed what was deleted, and rewrites or syncs no file."""
+        with RedisView.of(self.process) as redis:
+            facts = redis.call("INFO", "memory", "persistence")
+            return not any(int(facts[name]) for name in _STORE_WORK) and not redis.keys(f"*{{{deleted}:*")
+
+    def settle(self, deleted: str) -> None:
+        """The last second of a turn is not on disk yet: its sync would begin in the next system's turn."""
+        for path in (self.process.data_dir / "valkey" / "appendonlydir").glob("*.incr.aof"):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        super().settle(deleted)
+
     def stop(self) -> None:
         self.process.end()
 
@@ -100,13 +134,17 @@ class Kafka(System):
     name = KAFKA
 
     def __init__(self, folder: Path, more_properties: str = "") -> None:
-        self.node = kafka.KafkaNode(folder / "kafka", more_properties)
+        self.node = kafka.KafkaNode(folder / "kafka", _DELETES_SOON + more_properties)
         self.port = self.node.port
         self.node.start()
 
     @property
     def pids(self) -> dict[str, int]:
         return {"broker": self.node.pid}
+
+    def is_idle(self, deleted: str) -> bool:
+        """The topic's files are gone."""
+        return not any(self.node.logs.glob(f"{deleted}-*"))
 
     def stop(self) -> None:
         self.node.stop()
@@ -192,13 +230,14 @@ def take_turns(
 def topic(
     system: System, name: str, partitions: int = 1, configs: dict[str, str | None] | None = None
 ) -> Iterator[str]:
-    """A topic that is there for one measurement."""
+    """A topic that is there for one measurement; after it the system is idle again."""
     with Cluster(system.address) as cluster:
         Admin(cluster).create_topic(name, partitions, configs, replication_factor=1)
         try:
             yield name
         finally:
             Admin(cluster).delete_topic(name)
+            system.settle(name)
 
 
 class CpuMeter:
@@ -217,16 +256,15 @@ class CpuMeter:
 
 
 def start_python(
-    module: str, *arguments: str, stdout: int | None = None, is_server: bool = False
+    module: str, *arguments: str, stdin: int | None = None, stdout: int | None = None, is_server: bool = False
 ) -> subprocess.Popen[str]:
     """A module of ours as a process of its own; a server runs on the servers' Python."""
     if is_server:
         python, path = interpreter.for_servers().build.path, os.pathsep.join([str(ROOT), interpreter.search_path()])
     else:
         python, path = sys.executable, os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    return subprocess.Popen(
-        [python, "-m", module, *arguments], stdout=stdout, env=os.environ | {"PYTHONPATH": path}, text=True
-    )
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.Popen([python, "-m", module, *arguments], stdin=stdin, stdout=stdout, env=environment, text=True)
 
 
 def run_python(module: str, *arguments: str, timeout_s: float = 300, is_server: bool = False) -> str:

@@ -7,48 +7,44 @@ that waits at the end while a producer writes.
 
 from __future__ import annotations
 
-import subprocess
-from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-from tests.redis_view import RedisView
-
-from bench import raw_redis
-from bench.rdkafka import Done, Job, run_job
+from bench.clients import Clients, rdkafka_clients
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, RAW_REDIS, Figure, Report
-from bench.systems import CpuMeter, Headrace, System, lineup, start_python, take_turns, topic
-from bench.workloads import Row, Run, Workload, add_rows, run_of, workloads
+from bench.systems import System, lineup, take_turns
+from bench.turns import Turn, add_turns, tail_run, turn
+from bench.workloads import Row, Workload, add_rows, workloads
 
 QUICK = [Workload(100, 1, "all", "none", 50_000), Workload(1_000, 6, "all", "lz4", 10_000)]
-WARM_UP = Workload(100, 6, "all", "none", 300_000)
-"""A system's first work is slower: Java compiles, Python makes its codecs."""
-BYTES = {100: 10**8, 1_000: 2 * 10**8}
-_REPEATS, _NULL_REPEATS = 4, 2
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn found."""
-
-    produced: Run
-    consumed: Run | None
-    limit: raw_redis.Limit | None
+BYTES = {100: 10**8, 1_000: 3 * 10**8}
+_WARM_UP = Workload(1_000, 6, "all", "none", BYTES[1_000] // 1_000)
+_WARM_UP_ROUNDS = 3
+_REPEATS, _NULL_REPEATS = 5, 2
 
 
 def run(report: Report, *, quick: bool) -> None:
     repeats, chosen = (1, QUICK) if quick else (_REPEATS, list(workloads(BYTES)))
-    with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems:
+    with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems, rdkafka_clients() as clients:
         if not quick:
-            take_turns(systems, 1, partial(turn, WARM_UP))
+            warm_up(clients, systems)
         for workload in chosen:
-            _one_after_the_other(report, systems, workload, repeats)
+            _one_after_the_other(report, systems, clients, workload, repeats)
         for workload in chosen:
             if workload.is_read_too:
-                measure = partial(tail_run, workload)
+                measure = partial(tail_run, clients, workload)
                 found = take_turns(systems, repeats, measure, seldom=[NULL_BROKER], seldom_repeats=_NULL_REPEATS)
                 row = Row("consume", f"librdkafka, at the tail: {workload}", "consume")
                 add_rows(report, row, systems, found)
+
+
+def warm_up(clients: Clients, systems: list[System]) -> None:
+    """A system's first work is slower: Java compiles, Python makes its codecs, and the store's memory is new to it.
+
+    Kafka's broker takes less CPU from turn to turn until it has seen a gigabyte or so. The store pays a page fault for
+    each page that its data has never had before, up to twice what an append costs otherwise.
+    """
+    take_turns(systems, _WARM_UP_ROUNDS, partial(turn, clients, _WARM_UP))
+    take_turns(systems, 1, partial(tail_run, clients, _WARM_UP))
 
 
 def rows_of(workload: Workload) -> tuple[Row, Row]:
@@ -59,44 +55,15 @@ def rows_of(workload: Workload) -> tuple[Row, Row]:
     )
 
 
-def _one_after_the_other(report: Report, systems: list[System], workload: Workload, repeats: int) -> None:
+def _one_after_the_other(
+    report: Report, systems: list[System], clients: Clients, workload: Workload, repeats: int
+) -> None:
     # The null broker does the same whatever the acks are.
     chosen = systems if workload.is_read_too else [one for one in systems if one.name != NULL_BROKER]
-    measure = partial(turn, workload, with_limit=workload.is_read_too and workload.partitions == 1)
+    measure = partial(turn, clients, workload, with_limit=workload.is_read_too and workload.partitions == 1)
     found = take_turns(chosen, repeats, measure, seldom=[NULL_BROKER], seldom_repeats=_NULL_REPEATS)
     add_turns(report, rows_of(workload), chosen, found)
     _add_limits(report, found, workload)
-
-
-def add_turns(report: Report, rows: tuple[Row, Row], systems: list[System], found: dict[str, list[Turn]]) -> None:
-    """The rows of producing, and of consuming where that was done."""
-    producing, consuming = rows
-    add_rows(report, producing, systems, {name: [one.produced for one in turns] for name, turns in found.items()})
-    consumed = {name: [one.consumed for one in turns if one.consumed] for name, turns in found.items()}
-    if any(consumed.values()):
-        add_rows(report, consuming, systems, consumed)
-
-
-def turn(workload: Workload, system: System, *, with_limit: bool = False) -> Turn:
-    """Fills a topic and reads it from its start; what raw Redis does with its entries, if that is asked for."""
-    job = Job("produce", system.address, "bench", workload.records, workload.size_bytes, workload.partitions)
-    consumed = None
-    with topic(system, "bench", workload.partitions):
-        with CpuMeter(system.pids) as meter:
-            done = run_job(msgspec.structs.replace(job, config=workload.config))
-        produced = run_of(done, meter, workload)
-        if workload.is_read_too:
-            with CpuMeter(system.pids) as meter:
-                done = run_job(msgspec.structs.replace(job, kind="consume"))
-            consumed = run_of(done, meter, workload)
-        limit = _raw(system) if with_limit and isinstance(system, Headrace) else None
-    return Turn(produced, consumed, limit)
-
-
-def _raw(system: Headrace) -> raw_redis.Limit:
-    with RedisView.of(system.process) as redis:
-        key = redis.log_key("bench")
-    return raw_redis.run(system.store_socket, key)
 
 
 def _add_limits(report: Report, found: dict[str, list[Turn]], workload: Workload) -> None:
@@ -128,30 +95,3 @@ def _add_limits(report: Report, found: dict[str, list[Turn]], workload: Workload
         RAW_REDIS: [mb / limit.read_s for limit in limits],
     }
     report.add(Figure("store limit", f"librdkafka consumes {workload}, XRANGE", "MB/s", reads))
-
-
-def tail_run(workload: Workload, system: System) -> Run:
-    """A consumer waits at the end of a topic that a producer fills: its rate, and what both cost."""
-    with CpuMeter(system.pids) as meter:
-        done = tail_turn(workload, system)
-    return run_of(done, meter, workload)
-
-
-def tail_turn(workload: Workload, system: System) -> Done:
-    """What the consumer did; CPU and requests are those of the producer too."""
-    job = Job("tail", system.address, "bench", workload.records, workload.size_bytes, workload.partitions)
-    with topic(system, "bench", workload.partitions):
-        arguments = msgspec.json.encode(job).decode()
-        consumer = start_python("bench.rdkafka", arguments, stdout=subprocess.PIPE)
-        assert consumer.stdout is not None
-        try:
-            if consumer.stdout.readline().strip() != "ready":
-                raise RuntimeError("the consumer at the tail did not get ready")
-            sent = run_job(msgspec.structs.replace(job, kind="produce", config=workload.config))
-            read = msgspec.json.decode(consumer.communicate(timeout=120)[0], type=Done)
-            read.cpu_s += sent.cpu_s
-            read.requests += sent.requests
-            return read
-        finally:
-            consumer.kill()
-            consumer.wait()
