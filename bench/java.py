@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from bench.clients import Clients, java_clients
+from bench.pace import PACE
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
 from bench.systems import System, has_kafka, lineup, take_turns
 from bench.turns import add_turns, tail_run, turn
@@ -26,7 +27,9 @@ def run(report: Report, *, quick: bool) -> None:
     with lineup(report, HEADRACE, NULL_BROKER, KAFKA, are_groups_quick=True) as systems, java_clients() as clients:
         if not quick:
             warm_up(clients, systems)
-        for workload in workloads(total):
+        chosen = list(workloads(total))
+        PACE.share(len(chosen) + sum(workload.is_read_too for workload in chosen))
+        for workload in chosen:
             _rows(report, systems, clients, workload, repeats)
 
 

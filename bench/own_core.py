@@ -14,6 +14,7 @@ from functools import partial
 from bench import java, throughput
 from bench.clients import Clients, java_clients, rdkafka_clients
 from bench.cores import on_core, two_cores
+from bench.pace import PACE
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
 from bench.systems import System, has_kafka, lineup, take_turns
 from bench.turns import add_turns, tail_run, turn
@@ -29,6 +30,8 @@ _LOADS = [
 ]  # fmt: skip
 _AT_THE_TAIL = (6, "none")
 """Partitions and codec of the workloads that are read at the tail too."""
+_RDKAFKA_SETS, _JAVA_SETS = 7, 5
+"""Workloads, and those at the tail."""
 
 
 def run(report: Report, *, quick: bool) -> None:
@@ -44,11 +47,13 @@ def run(report: Report, *, quick: bool) -> None:
             rdkafka = stack.enter_context(rdkafka_clients())
             if not quick:
                 throughput.warm_up(rdkafka, systems)
+                PACE.share(_RDKAFKA_SETS + _JAVA_SETS)
             for workload in throughput.QUICK if quick else _LOADS:
                 _rdkafka(report, systems, rdkafka, workload, 1 if quick else _REPEATS)
             if not quick and has_kafka(report):
                 clients = stack.enter_context(java_clients())
                 java.warm_up(clients, systems)
+                PACE.share(_JAVA_SETS)
                 for workload in _LOADS:
                     if workload.codec == "none":
                         smaller = replace(workload, records=java.BYTES[workload.size_bytes] // workload.size_bytes)

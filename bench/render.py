@@ -17,7 +17,7 @@ Each ratio is Headrace's figure divided by the other system's: the median over a
 maximum.
 """
 
-_RUNS = """The load is the machine's average of the minute before. A part over its time did its last rows in two
+_RUNS = """The load is the machine's average of the minute before. A part over its time did some of its rows in fewer
 rounds."""
 
 

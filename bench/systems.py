@@ -216,6 +216,7 @@ def take_turns(
     over its budget gets fewer rounds.
     """
     found: dict[str, list[T]] = {system.name: [] for system in systems}
+    PACE.begin_set()
     for repeat in range(repeats):
         if not PACE.allows(repeat):
             break
@@ -237,7 +238,7 @@ def topic(
             yield name
         finally:
             Admin(cluster).delete_topic(name)
-            system.settle(name)
+    system.settle(name)
 
 
 class CpuMeter:

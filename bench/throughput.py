@@ -10,13 +10,14 @@ from __future__ import annotations
 from functools import partial
 
 from bench.clients import Clients, rdkafka_clients
+from bench.pace import PACE
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, RAW_REDIS, Figure, Report
 from bench.systems import System, lineup, take_turns
 from bench.turns import Turn, add_turns, tail_run, turn
 from bench.workloads import Row, Workload, add_rows, workloads
 
 QUICK = [Workload(100, 1, "all", "none", 50_000), Workload(1_000, 6, "all", "lz4", 10_000)]
-BYTES = {100: 10**8, 1_000: 3 * 10**8}
+BYTES = {100: 10**8, 1_000: 25 * 10**7}
 _WARM_UP = Workload(1_000, 6, "all", "none", BYTES[1_000] // 1_000)
 _WARM_UP_ROUNDS = 3
 _REPEATS, _NULL_REPEATS = 5, 2
@@ -27,6 +28,7 @@ def run(report: Report, *, quick: bool) -> None:
     with lineup(report, HEADRACE, NULL_BROKER, *([] if quick else [KAFKA])) as systems, rdkafka_clients() as clients:
         if not quick:
             warm_up(clients, systems)
+        PACE.share(len(chosen) + sum(workload.is_read_too for workload in chosen))
         for workload in chosen:
             _one_after_the_other(report, systems, clients, workload, repeats)
         for workload in chosen:
