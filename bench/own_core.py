@@ -8,7 +8,6 @@ servers' CPU for a MB tells what a core of them could do.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from functools import partial
 
 from bench import java, throughput
@@ -54,10 +53,9 @@ def run(report: Report, *, quick: bool) -> None:
                 clients = stack.enter_context(java_clients())
                 java.warm_up(clients, systems)
                 PACE.share(_JAVA_SETS)
-                for workload in _LOADS:
-                    if workload.codec == "none":
-                        smaller = replace(workload, records=java.BYTES[workload.size_bytes] // workload.size_bytes)
-                        _java(report, systems, clients, smaller)
+                for workload in java.loads():
+                    if workload.is_read_too and workload.codec == "none":
+                        _java(report, systems, clients, workload)
 
 
 def _row(workload: str) -> Row:
