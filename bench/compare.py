@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -128,6 +130,8 @@ def main() -> None:
     parser.add_argument("workload", nargs="?", default="produce-1k", choices=[*WORKLOADS, *STAYING])
     parser.add_argument("--rounds", type=int, default=10)
     chosen = parser.parse_args()
+    # So that whatever was started is ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     if chosen.workload.startswith("java") and (reason := kafka.why_not()):
         parser.error(reason)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
