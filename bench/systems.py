@@ -16,7 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from tests.broker_process import BrokerProcess
 from tests.redis_view import RedisView
@@ -82,9 +82,15 @@ class System(ABC):
             time.sleep(0.01)
 
 
+class _AsUsersDo(BrokerProcess):
+    """Started as a program of its own, also once a part has imported the tests' conftest, which has them forked."""
+
+    is_forked: ClassVar = False
+
+
 def broker_process(folder: Path, **settings: object) -> BrokerProcess:
     """A broker that is not started yet, on the servers' Python."""
-    process = BrokerProcess(folder, **settings)
+    process = _AsUsersDo(folder, **settings)
     process.python = interpreter.for_servers().build.path
     process.environment["PYTHONPATH"] = interpreter.search_path()
     return process
