@@ -156,7 +156,7 @@ async def _refresh_portion(tables: list[SharedHash]) -> None:
     for table, version in zip(tables, versions, strict=True):
         try:
             await table.follow_to(int(version))
-        except Exception as error:  # noqa: BLE001 - it is raised below
+        except Exception as error:  # it is raised below
             trouble = trouble or error
     if trouble is not None:
         raise trouble
