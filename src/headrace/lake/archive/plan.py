@@ -19,7 +19,7 @@ import msgspec
 from headrace.client import Admin, Cluster
 from headrace.client.admin import ConfigEntry, TopicInfo
 from headrace.lake.archive.history import CLEANUP, FORMAT, is_dense
-from headrace.lake.table.folders import organisation_of_folder
+from headrace.lake.table.names import organisation_of_folder
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
 from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST

@@ -32,8 +32,9 @@ from headrace.lake.records.digest import RowDigest
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
 from headrace.lake.table.delta_log import Note, note_of
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.proofs import save_proof
+from headrace.lake.table.snapshot import Coverage
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import ErrorCode, KafkaError
 

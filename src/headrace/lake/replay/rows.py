@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.lake.storage.place import Place, reason
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.snapshot import TableRefused
 from headrace.lake.table.table import TopicTable
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from headrace.lake.records.digest import DIGEST_HEX
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import Coverage, RangeFile
-from headrace.lake.table.snapshot import StaleArchive
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import Coverage, StaleArchive
 from headrace.lake.typed.table import DerivedTable
 from headrace.lake.typed.writer import DerivedWriter
 from headrace.lake.upkeep.compaction import FAN_IN, TARGET_BYTES, first_merge
