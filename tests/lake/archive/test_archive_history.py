@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from headrace.lake.archive.history import LastRecord
-from headrace.lake.archive.task import ArchiveTask, archive_range, of_one_history
+from headrace.lake.archive.task import ArchiveTask, LastRecord, archive_range, of_one_history
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.connecting import Connecting
 from headrace.lake.fetching import OffsetRange

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.lake.archive.history import LastRecord
 from headrace.lake.archive.plan import Standby
-from headrace.lake.archive.task import ArchiveTask, Outcome, in_sequence, split_task
+from headrace.lake.archive.task import ArchiveTask, LastRecord, Outcome, in_sequence, split_task
 from headrace.lake.fetching import OffsetRange
 from headrace.lake.records.digest import RowDigest
 from headrace.lake.records.table_schema import TABLE_SCHEMA

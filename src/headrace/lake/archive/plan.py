@@ -12,13 +12,12 @@ a stale commit is refused. It only keeps the loser from fetching and writing aga
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import ConfigEntry, TopicInfo
-from headrace.lake.archive.history import CLEANUP, FORMAT, is_dense
 from headrace.lake.table.names import organisation_of_folder
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
@@ -26,6 +25,7 @@ from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST
 
 JOINS_BY_CONFIG = "remote.storage.enable"
 LOCATOR = "headrace.topic.locator"
+CLEANUP, FORMAT = "cleanup.policy", "headrace.format"
 
 Offsets = Mapping[tuple[str, int], int]
 
@@ -102,6 +102,12 @@ class Topics:
         wanted = {(topic.name, p.index): where for topic in topics for p in topic.partitions}
         found = self._admin.list_offsets(wanted, read_committed=True) if wanted else {}
         return {partition: at.offset for partition, at in found.items()}
+
+
+def is_dense(configs: Iterable[ConfigEntry]) -> bool:
+    """Whether a topic's batches follow each other without holes, by its configs."""
+    values = {entry.name: entry.value or "" for entry in configs}
+    return "compact" not in values.get(CLEANUP, "") and values.get(FORMAT, "log") == "log"
 
 
 def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:

@@ -23,9 +23,8 @@ from deltalake.exceptions import DeltaError
 
 from headrace.client import Admin, Cluster
 from headrace.cold_log import TableProof
-from headrace.lake.archive.history import CLEANUP, FORMAT, holes_in, is_dense
-from headrace.lake.archive.plan import hot_ranges
-from headrace.lake.archive.task import NothingSkipped, table_rows_of
+from headrace.lake.archive.plan import CLEANUP, FORMAT, hot_ranges, is_dense
+from headrace.lake.archive.task import NothingSkipped, holes_in, table_rows_of
 from headrace.lake.fetching import OffsetRange, Portion, fetch_range
 from headrace.lake.records.difference import COMPARED, first_difference
 from headrace.lake.records.digest import RowDigest
