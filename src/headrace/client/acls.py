@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from headrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from headrace.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.client.cluster import BrokerNode, Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,

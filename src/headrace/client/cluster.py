@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import BrokerUnreachable, RetriableError, check, kafka_error
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import BrokerUnreachable, RetriableError, kafka_error
 from headrace.client.sasl import Sasl
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from headrace.client.errors import BrokerUnreachable, UnsupportedApi, check
+import msgspec
+
+from headrace.client.errors import BrokerUnreachable, PropertyError, UnsupportedApi, kafka_error
 from headrace.client.sasl import Sasl, authenticate
 from headrace.wire import codec, frame
 from headrace.wire.apis import APIS, response_class
@@ -35,6 +37,38 @@ NEGOTIATING_VERSION = 3
 
 _LOGIN_USED = 0.85
 """Share of a login's lifetime after which a new connection is made."""
+
+
+class ClientSecurity(msgspec.Struct, frozen=True):
+    """TLS and login of a client."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    check_hostname: bool = True
+    sasl: Sasl | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity(tls={self.tls}, sasl={self.sasl})"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS; PropertyError if a file is no good."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise PropertyError("ssl.ca.location", f"names an unusable file: {_tls_reason(error)}") from None
+        context.check_hostname = self.check_hostname
+        if self.certificate_file is not None:
+            try:
+                context.load_cert_chain(self.certificate_file, self.key_file, password=self.key_password or "")
+            except (OSError, ssl.SSLError) as error:
+                trouble = f"names an invalid certificate or key: {_tls_reason(error)}"
+                raise PropertyError("ssl.keystore.location", trouble) from None
+        return context
 
 
 class InFlight(NamedTuple):
@@ -245,8 +279,20 @@ class BrokerConnection:
         return BrokerUnreachable(f"The broker at {self.address} {what}.", request_sent=True)
 
 
+def check(code: int, message: str | None = None) -> None:
+    """Raises the error that an answer carries, if it carries one."""
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, message)
+
+
 def _reason(error: Exception) -> str:
     """A system's error in its own words, without the number."""
     if isinstance(error, TimeoutError):
         return "it timed out"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _tls_reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not in PEM form"
     return getattr(error, "strerror", None) or str(error)

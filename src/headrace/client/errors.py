@@ -17,6 +17,15 @@ class UnsupportedApi(Exception):
     """The broker does not offer this API, or no version of it that we know."""
 
 
+class PropertyError(ValueError):
+    """A property that is missing, unknown or wrong, as one sentence that begins with its name."""
+
+    def __init__(self, name: str, trouble: str) -> None:
+        super().__init__(f"'{name}' {trouble}")
+        self.name = name
+        self.trouble = trouble
+
+
 class RetriableError(KafkaError):
     """An error that passes by itself: another try, after a look at the metadata, may succeed."""
 
@@ -52,9 +61,3 @@ def kafka_error(code: int, message: str | None = None, *, retriable: bool = Fals
         known, message = ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message or 'unknown to this client'}"
     kind = RetriableError if retriable or known in RETRIABLE else KafkaError
     return kind(known, message or "")
-
-
-def check(code: int, message: str | None = None) -> None:
-    """Raises the error that an answer carries, if it carries one."""
-    if code != ErrorCode.NONE:
-        raise kafka_error(code, message)

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import UnsupportedApi, check
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import UnsupportedApi
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import consumer_group_describe, share_group_describe
 from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.client.group_types import (
     CLASSIC,
     CONSUMER,

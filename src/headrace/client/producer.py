@@ -16,8 +16,8 @@ from types import TracebackType
 import msgspec
 
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import RetriableError, check
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import RetriableError
 from headrace.client.partitioner import partition_for_key
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode, KafkaError

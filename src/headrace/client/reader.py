@@ -11,8 +11,7 @@ import msgspec
 
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.wire.batch import HEADER_BYTES, read_header
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.records import Record, decode_batch

@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.client.cluster import COORDINATOR_OF_TRANSACTIONS, Cluster, by_topic
-from headrace.client.errors import RetriableError, check
+from headrace.client.connection import check
+from headrace.client.errors import RetriableError
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_producers import (
     DescribeProducersRequest,

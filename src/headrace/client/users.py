@@ -11,7 +11,7 @@ import secrets
 import msgspec
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.client.sasl import HASHES
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_user_scram_credentials import (

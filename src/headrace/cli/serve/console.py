@@ -124,7 +124,7 @@ class ConsoleChild:
     def _orders(self) -> ConsoleOrders:
         # Imported here, because only the console needs the client.
         from headrace.cli.console.process import ConsoleOrders
-        from headrace.client.properties import ClientSecurity
+        from headrace.client.connection import ClientSecurity
         from headrace.console.settings import ConsoleSettings
 
         settings = self._settings
