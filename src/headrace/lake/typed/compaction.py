@@ -81,7 +81,7 @@ def merge_derived(plan: DerivedMergePlan) -> Written:
         with plan.table.open(file.path) as opened:
             content = opened.read_buffer()
         if hashlib.sha256(content).hexdigest()[:DIGEST_HEX] != file.digest:
-            raise ValueError(f"{file.path} is not as it was written")
+            raise ValueError(f"{file.path} has changed since it was written")
         parquet = pq.ParquetFile(pa.BufferReader(content))
         for group in range(parquet.num_row_groups):
             for rows in parquet.read_row_group(group).combine_chunks().to_batches():
