@@ -1,4 +1,4 @@
-"""ACLs of the caller's organisation, and why somebody may or may not do something."""
+"""ACLs of the caller's organisation, and explanations of decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AclRow(NamedTuple):
 
 
 class AclQuery(NamedTuple):
-    """Which rules; ANY and None mean all."""
+    """A filter for rules; ANY and None match all."""
 
     resource_type: int = ANY
     name: str | None = None

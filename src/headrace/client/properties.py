@@ -1,4 +1,4 @@
-"""How a client connects and logs in, from properties as Kafka's tools take them.
+"""How a client connects and logs in, parsed from the properties of Kafka's tools.
 
 Both families of names are supported: those of the Java client (`sasl.jaas.config`, `ssl.truststore.location`) and those
 of librdkafka (`sasl.username`, `ssl.ca.location`), with PEM files. A property that cannot be honoured is rejected in
@@ -91,7 +91,7 @@ def _token_file(properties: Mapping[str, str]) -> str:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file of `name=value` lines, as Java reads it; ValueError if it cannot be read."""
+    """Parses a file of `name=value` lines as Java does; ValueError if it is unreadable."""
     try:
         text = path.read_text()
     except OSError as error:
