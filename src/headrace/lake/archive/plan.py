@@ -152,7 +152,8 @@ def plan_partition(table: TopicTable, partition: int, earliest: int, latest: int
         return msgspec.structs.replace(
             nothing,
             trouble=f"it ends at {latest}, before the end of its table at {position}: the broker's store lost "
-            "records or was put back. Move the table's folder out of the lake, and the archive begins a new one",
+            "records or was restored from a backup. Move the table's folder out of the lake, and the archive will "
+            "start a new one",
         )
     if earliest > position:
         if not accept_gap:
@@ -172,7 +173,7 @@ def _table_trouble(table: TopicTable, partition: int) -> str | None:
             "what is wrong, and Delta's RESTORE restores an earlier version"
         )
     covered = table.coverage.get(partition)
-    for what, ranges in (("lacks", covered.missing()), ("doubles", covered.doubled())) if covered else ():
+    for what, ranges in (("lacks", covered.missing()), ("duplicates", covered.doubled())) if covered else ():
         if ranges:
             first, end = ranges[0]
             return (

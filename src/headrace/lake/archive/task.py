@@ -42,8 +42,8 @@ _SPARE = 4
 TRIES_IN_VAIN = 2
 
 OTHER_RECORD = (
-    "offset {offset} has another record than its table: the broker's store lost records, and their offsets were used "
-    "again. Move the table's folder out of the lake, and the archive begins a new one"
+    "offset {offset} has a different record than its table: the broker's store lost records, and their offsets were "
+    "reused. Move the table's folder out of the lake, and the archive will start a new one"
 )
 
 
