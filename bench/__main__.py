@@ -2,6 +2,7 @@
 
 A part is a module here with `run(report, quick=...)` that adds its figures to the report (report.py). Its results are
 kept in bench/results (results.py), and the report is composed of the newest of all parts: `--render` does only that.
+The table in docs/scale.md is computed from the report (model.py) and written with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import results
+from bench import model, results
 from bench.machine import machine
 from bench.pace import PACE
 from bench.plots import draw
@@ -126,7 +127,20 @@ def _write(folder: Path, out: Path) -> None:
     """Writes the report as it is by now: a run that is broken off leaves what it found."""
     out.mkdir(parents=True, exist_ok=True)
     report = results.compose(folder, PARTS)
-    (out / "report.md").write_text(markdown(report, draw(report, out)))
+    text = markdown(report, draw(report, out))
+    (out / "report.md").write_text(text)
+    if out == HERE:
+        _write_page(model.PAGE, text)
+
+
+def _write_page(page: Path, report: str) -> None:
+    """Brings the page's table up to date with a report; one without the costs, of a first run, changes nothing."""
+    try:
+        text = model.with_table(page.read_text(), report)
+    except ValueError as why:
+        print(f"{page.name} is not updated: {why}", flush=True)
+        return
+    page.write_text(text)
 
 
 def _measure(part: str, folder: Path, *, quick: bool) -> bool:

@@ -34,7 +34,7 @@ from headrace.lake.replay.replay import Replay, ReplaySettings
 from headrace.lake.replay.target import find_target
 from headrace.lake.storage.place import place_of
 from headrace.lake.table.catalogue import tables_in
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 
 PARTITIONS = 6
 REPLAY_RATE = 500_000.0

@@ -1,4 +1,6 @@
-"""How many nodes and servers a load takes, from the costs that bench/report.md has: `python -m bench.model`.
+"""How many nodes and servers a load takes, from the costs in bench/report.md: `python -m bench.model`.
+
+Whatever writes the report also writes this table into docs/scale.md, so the two always agree.
 
 A model, not a measurement: it divides a load by what one core does, and leaves room. It assumes that partitions are
 many times as many as nodes and shards, that clients batch as the row says, and that every record is read once, at the
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 REPORT: Final = Path(__file__).parent / "report.md"
+PAGE: Final = REPORT.parents[1] / "docs" / "scale.md"
+_HEAD: Final = "| load | CPU for a MB, broker / store | nodes | primaries for CPU | of 64 GB for an hour of records |\n"
 ROOM: Final = 0.6
 """Of a core: what is left is for bursts, for a node or a primary that is away, and for background work."""
 _READ_MS: Final = 0.7
@@ -77,10 +81,7 @@ def needs(load: Load) -> Needs:
 
 
 def table(report: str) -> str:
-    rows = [
-        "| load | CPU for a MB, broker / store | nodes | primaries for CPU | of 64 GB for an hour of records |",
-        "|---|---|---|---|---|",
-    ]
+    rows = [_HEAD.rstrip(), "|---|---|---|---|---|"]
     for load in loads(report):
         found = needs(load)
         cost = f"{load.cost.broker_ms:.1f} / {load.cost.store_ms:.1f} ms"
@@ -88,6 +89,15 @@ def table(report: str) -> str:
             f"| {load.name} | {cost} | {found.nodes} | {found.primaries_for_cpu} | {found.primaries_for_memory} |"
         )
     return "\n".join(rows)
+
+
+def with_table(page: str, report: str) -> str:
+    """The page with the table that this report gives; a page without a table, or a report without the costs, raises."""
+    before, head, rest = page.partition(_HEAD)
+    if not head:
+        raise ValueError("the page has no table of loads")
+    _, blank, after = rest.partition("\n\n")
+    return f"{before}{table(report)}{blank}{after}"
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 from headrace.lake.table.table import TopicTable
 from headrace.wire.special_times import EARLIEST, LATEST
 from tests.broker_process import BrokerProcess, wait_until

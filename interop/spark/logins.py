@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from headrace.client import Admin, Cluster, Producer
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 from headrace.client.sasl import Sasl
 from interop.report import expect, expect_in
 from interop.spark.topics import LIMIT_S

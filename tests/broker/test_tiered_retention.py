@@ -81,7 +81,7 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
     for _ in range(3):
         await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
-    assert told.startswith("the store fills up because records cannot leave Redis")
+    assert told.startswith("the store is filling up because records cannot leave Redis")
     cold.is_away = False
     for _ in range(2):
         await retention.apply(access, topic, [0, 1])

@@ -37,7 +37,7 @@ async def test_a_long_turn_is_told_with_what_ran(caplog: pytest.LogCaptureFixtur
     finally:
         watchdog.stop()
     told = caplog.records[-1]
-    assert told.message == "the event loop was held up"
+    assert told.message == "the event loop was blocked"
     assert vars(told)["held_ms"] >= LONG_S * 1000 / 2
     assert watchdog.long_turns >= 1
 

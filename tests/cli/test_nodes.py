@@ -127,7 +127,7 @@ def test_a_node_that_is_killed_comes_back_and_clients_go_on(
             producer.goes_on()
             know_each_other(broker)
     producer.check(broker.address)
-    ended = logged(broker, "a node ended; starting it again")
+    ended = logged(broker, "a node exited; restarting it")
     assert sorted(line["node"] for line in ended) == [0, 1, 2]
     assert {line["why"] for line in ended} == {"signal 9"}
     assert broker.stop() == 0
@@ -137,7 +137,7 @@ def test_the_pause_before_a_new_start_grows(start_broker: StartBroker) -> None:
     broker = start_nodes(start_broker, 2)
     for _ in range(4):
         kill_node(broker, index=-1)  # the newest: always the same node
-    pauses = [line["pause_s"] for line in logged(broker, "a node ended; starting it again")]
+    pauses = [line["pause_s"] for line in logged(broker, "a node exited; restarting it")]
     assert pauses == [0.1, 0.2, 0.4, 0.8]
 
 

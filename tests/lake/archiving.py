@@ -11,7 +11,7 @@ from headrace.client.admin import Admin
 from headrace.lake.archive.loop import Archive
 from headrace.lake.archive.round import ArchiveSettings, Step
 from headrace.lake.storage.place import place_of
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 from headrace.wire.special_times import EARLIEST
 from tests.lake.other_reader import Row
 

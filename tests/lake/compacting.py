@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.table import TopicTable
 from headrace.lake.upkeep.compaction import compact_table
 

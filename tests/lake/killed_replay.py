@@ -13,7 +13,7 @@ from headrace.client import Cluster
 from headrace.lake.replay.replay import Replay, ReplaySettings
 from headrace.lake.replay.target import find_target
 from headrace.lake.storage.place import place_of
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 from headrace.lake.table.table import TopicTable
 
 

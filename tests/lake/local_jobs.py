@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headrace.lake.jobs import SparkJobs
-from headrace.lake.table.files import marked, new_mark
+from headrace.lake.table.names import marked, new_mark
 
 
 class LocalJobs(SparkJobs):

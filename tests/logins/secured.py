@@ -10,7 +10,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from headrace.client import Cluster
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 from headrace.client.sasl import Sasl
 from headrace.client.users import UserAdmin
 from tests.broker_process import BrokerProcess, free_port

@@ -70,7 +70,7 @@ def test_past_its_time_a_connection_is_closed_at_its_next_request(short: Secured
         time.sleep(LIFETIME_MS / 1000 + 0.1)  # the time itself is what is tested
         asks(line)
         assert is_closed_by_peer(line)
-    wait_until(lambda: "the login's time is over" in short.process.log, "it was not said")
+    wait_until(lambda: "the login has expired" in short.process.log, "it was not said")
 
 
 def test_nobody_becomes_somebody_else(short: SecuredBroker) -> None:
@@ -124,8 +124,8 @@ def test_a_client_that_goes_on_for_longer_notices_nothing(short: SecuredBroker) 
 def test_our_own_client_makes_a_new_connection_in_time(short: SecuredBroker) -> None:
     with short.cluster() as cluster:
         ends = time.monotonic() + 1.5 * LIFETIME_MS / 1000
-        told = short.process.log.count("the login's time is over")
+        told = short.process.log.count("the login has expired")
         while time.monotonic() < ends:
             assert Admin(cluster).describe_cluster().nodes
             time.sleep(0.05)
-        assert short.process.log.count("the login's time is over") == told
+        assert short.process.log.count("the login has expired") == told

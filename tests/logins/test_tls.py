@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 from tests.broker_process import wait_until
 from tests.certificates import Authority
 from tests.logins.secured import SecuredBroker

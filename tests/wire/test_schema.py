@@ -50,7 +50,7 @@ def test_a_specification_says_type_versions_null_and_tag() -> None:
 
 
 def test_a_field_without_a_wire_type_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Nameless\.number says no wire type"):
+    with pytest.raises(TypeError, match=r"Nameless\.number has no wire type"):
         fields_of(Nameless)
 
 

@@ -15,13 +15,9 @@ import click
 
 from headrace.cli.settings.layers import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from headrace.client import BrokerUnreachable, Cluster, UnsupportedApi
-from headrace.client.properties import (
-    PROPERTIES,
-    ClientSecurity,
-    PropertyError,
-    parse_security,
-    read_properties,
-)
+from headrace.client.connection import ClientSecurity
+from headrace.client.errors import PropertyError
+from headrace.client.properties import PROPERTIES, parse_security, read_properties
 from headrace.client.sasl import SaslRefused
 from headrace.wire.errors import ErrorCode, KafkaError
 

@@ -1,12 +1,12 @@
 """A small blocking Kafka client over `wire`: for the command line, for tests, and for reading batches as they are.
 
-It is not a general client, and the well-kept ones (confluent-kafka, kafka-python, aiokafka) remain the right choice
-for applications. It exists beside them for what they do not offer: any version of any API, record batches handed out
-as they came, every config with its source and whether it may be changed, and no dependency of its own. It has no
-consumer groups, no transactions and no thread: each call blocks until it is answered or its deadline has passed.
+It is not a general client: for applications, the established ones (confluent-kafka, kafka-python, aiokafka) remain the
+right choice. It offers what they do not: any version of any API, raw record batches, every config with its source and
+whether it is read-only, and no dependencies. It has no consumer groups, no transactions and no threads: each call
+blocks until its response arrives or its deadline passes.
 
-`BrokerConnection` speaks to one broker, `Cluster` finds the right one and tries again, `Admin`, `Groups`,
-`Transactions`, `Producer` and `Reader` are what one does with a cluster.
+`BrokerConnection` speaks to one broker; `Cluster` finds the right broker and retries; `Admin`, `Groups`,
+`Transactions`, `Producer` and `Reader` are built on a cluster.
 """
 
 from headrace.client.admin import Admin

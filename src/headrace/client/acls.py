@@ -1,11 +1,11 @@
-"""ACLs of the caller's organisation, and why somebody may or may not do something."""
+"""ACLs of the caller's organisation, and explanations of decisions."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from headrace.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
 from headrace.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -27,7 +27,7 @@ class AclRow(NamedTuple):
 
 
 class AclQuery(NamedTuple):
-    """Which rules; ANY and None mean all."""
+    """A filter for rules; ANY and None match all."""
 
     resource_type: int = ANY
     name: str | None = None

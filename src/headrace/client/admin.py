@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.client.cluster import BrokerNode, Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -53,7 +52,7 @@ from headrace.wire.messages.metadata import MetadataResponseTopic
 from headrace.wire.topic_partition import TopicPartition
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-"""Kinds of resources that have configs."""
+"""Types of resources with configs."""
 
 CONFIG_SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default", 8: "group"}
 SET, DELETE = 0, 1
@@ -61,7 +60,7 @@ DEFAULT_COUNT = -1
 
 
 class PartitionInfo(msgspec.Struct, frozen=True):
-    """A partition as the metadata shows it."""
+    """A partition, from the metadata."""
 
     index: int
     leader: int
@@ -71,7 +70,7 @@ class PartitionInfo(msgspec.Struct, frozen=True):
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic as the metadata shows it."""
+    """A topic, from the metadata."""
 
     name: str
     topic_id: bytes
@@ -80,7 +79,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """One setting of a topic or broker, where its value comes from, and whether it may be changed."""
+    """One setting of a topic or broker, the source of its value, and whether it is read-only."""
 
     name: str
     value: str | None
@@ -91,7 +90,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 
 class FoundOffset(msgspec.Struct, frozen=True):
-    """An offset, the time of its record and the epoch of its leader; -1 each where there is none."""
+    """An offset, its record's timestamp and its leader epoch; -1 for each that does not exist."""
 
     offset: int
     timestamp: int
@@ -99,7 +98,7 @@ class FoundOffset(msgspec.Struct, frozen=True):
 
 
 class ClusterInfo(msgspec.Struct, frozen=True):
-    """The brokers and the one that is the controller."""
+    """The brokers and the controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -107,7 +106,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
 
 
 class Admin:
-    """The administrator's calls on one cluster."""
+    """Administrative calls on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -117,7 +116,7 @@ class Admin:
         return int(self.cluster.timeout_s * 1000)
 
     def describe_cluster(self) -> ClusterInfo:
-        """The brokers as the metadata names them."""
+        """The brokers, from fresh metadata."""
         self.cluster.retrying(lambda: self.cluster.refresh([]))
         nodes = sorted(self.cluster.nodes.values(), key=lambda node: node.node_id)
         return ClusterInfo(self.cluster.cluster_id, self.cluster.controller_id, nodes)
@@ -166,7 +165,7 @@ class Admin:
         return sorted(found, key=lambda topic: topic.name)
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """One topic, as the brokers show it now."""
+        """One topic, from fresh metadata."""
 
         def attempt() -> TopicInfo:
             self.cluster.forget()
@@ -191,7 +190,7 @@ class Admin:
     def describe_configs(
         self, name: str, kind: int = TOPIC, keys: Iterable[str] | None = None, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """The settings of a topic, a group, or a broker by its node id; all of them unless `keys` are named."""
+        """The settings of a topic, a group, or a broker by its node id; all of them unless `keys` are given."""
         resource = DescribeConfigsResource(kind, name, None if keys is None else list(keys))
         request = DescribeConfigsRequest([resource], False, documentation)
 
@@ -215,7 +214,7 @@ class Admin:
     def alter_configs(
         self, name: str, changes: Mapping[str, str | None], kind: int = TOPIC, *, validate_only: bool = False
     ) -> None:
-        """Sets these settings and leaves the others; None takes a setting back to its default."""
+        """Changes these settings only; None resets a setting to its default."""
         listed = [AlterableConfig(key, DELETE if value is None else SET, value) for key, value in changes.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, listed)], validate_only)
 
@@ -226,7 +225,7 @@ class Admin:
         self.cluster.retrying(attempt)
 
     def _for_resource(self, name: str, kind: int) -> BrokerConnection:
-        """A broker answers for itself, a coordinator for its groups; any for topics, which the controller changes."""
+        """The broker itself, a group's coordinator, or for topics the controller, which applies changes."""
         if kind == GROUP:
             return self.cluster.coordinator(name)
         return self.cluster.node(int(name)) if kind == BROKER and name else self.cluster.controller()
@@ -236,7 +235,7 @@ class Admin:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """The first offset at or after a timestamp in ms, or what EARLIEST, LATEST, ... stand for, per partition."""
+        """Per partition, the first offset at or after a timestamp in ms, or that of EARLIEST, LATEST, ..."""
 
         def attempt() -> dict[TopicPartition, FoundOffset]:
             found: dict[TopicPartition, FoundOffset] = {}
@@ -257,7 +256,7 @@ class Admin:
         return self.cluster.retrying(attempt)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records before an offset of each partition (-1: all); returns the new log starts."""
+        """Deletes each partition's records before an offset (-1: all); returns the new log starts."""
 
         def attempt() -> dict[TopicPartition, int]:
             starts: dict[TopicPartition, int] = {}

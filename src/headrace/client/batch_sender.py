@@ -26,7 +26,7 @@ REQUEST_BYTES = 8 * 1024 * 1024
 
 
 class ProducerState(msgspec.Struct, frozen=True):
-    """Where a producer stands in one partition."""
+    """A producer's position in one partition."""
 
     producer_id: int
     epoch: int
@@ -41,7 +41,7 @@ class BatchSender:
         self._states = dict(continued or {})
 
     def send(self, batches: Mapping[int, bytearray]) -> dict[int, int]:
-        """Sends one batch to each of these partitions; the offsets of their first records, once they are stored."""
+        """Sends one batch to each of these partitions; returns their base offsets once they are stored."""
         stamped = {(self.topic, partition): self._stamp(partition, batch) for partition, batch in batches.items()}
         offsets: dict[int, int] = {}
         for request in _requests(stamped):
@@ -60,13 +60,13 @@ class BatchSender:
         return batch
 
     def _begin(self) -> ProducerState:
-        """In a partition that has nothing of the producer yet."""
+        """The position in a partition that has no batch of the producer yet."""
         for known in self._states.values():
             return msgspec.structs.replace(known, next_sequence=0)
         return ProducerState(*self.cluster.retrying(lambda: introduce(self.cluster)), 0)
 
     def _deliver(self, waiting: dict[TopicPartition, bytearray], offsets: dict[int, int]) -> None:
-        """Sends to each leader what is its; what is acknowledged is taken out."""
+        """Sends each leader its batches; acknowledged ones are removed."""
         failures: list[KafkaError] = []
         for node_id, partitions in self.cluster.by_leader(waiting).items():
             connection = self.cluster.node(node_id)
@@ -84,7 +84,7 @@ class BatchSender:
 
 
 def _requests(batches: Mapping[TopicPartition, bytearray]) -> Iterator[dict[TopicPartition, bytearray]]:
-    """The batches in portions of a size that brokers take."""
+    """The batches in portions that fit in a request."""
     portion: dict[TopicPartition, bytearray] = {}
     size_bytes = 0
     for partition, batch in batches.items():

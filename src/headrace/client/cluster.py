@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import BrokerUnreachable, RetriableError, check, kafka_error
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import BrokerUnreachable, RetriableError, kafka_error
 from headrace.client.sasl import Sasl
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -40,7 +40,7 @@ COORDINATOR_OF_TRANSACTIONS = 1
 
 
 class BrokerNode(msgspec.Struct, frozen=True):
-    """A broker as the metadata names it."""
+    """A broker, from the metadata."""
 
     node_id: int
     host: str
@@ -49,7 +49,7 @@ class BrokerNode(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """A cluster, reached by any of its brokers (`host:port,host:port`). `timeout_s` is the deadline of each call."""
+    """A cluster, reached through any of its brokers (`host:port,host:port`). `timeout_s` is each call's deadline."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
-    # Trying again
+    # Retrying
 
     def retrying(self, attempt: Callable[[], T], *, repeatable: bool = True) -> T:
         """The result of `attempt`, retried until it succeeds, fails for good or the deadline has passed.
 
-        `repeatable`: doing it twice is as good as doing it once. A cluster that was never reached is not waited for.
+        `repeatable`: applying it twice does no harm. A cluster that was never reached is not retried.
         """
         deadline = time.monotonic() + self.timeout_s
         pause_s = FIRST_PAUSE_S
@@ -111,13 +111,13 @@ class Cluster:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def forget(self) -> None:
-        """Leaders, coordinators and the controller are looked up again before their next use."""
+        """Clears the cache: leaders, coordinators and the controller are looked up again when needed."""
         self._topics.clear()
         self._coordinators.clear()
         self.controller_id = -1
 
     def expect_topics(self, names: Iterable[str]) -> None:
-        """These were just created: a broker that does not know them yet will do so soon."""
+        """These were just created: 'unknown topic' is retried until a broker knows them."""
         self._fresh.update(names)
 
     def forget_topics(self, names: Iterable[str]) -> None:
@@ -129,7 +129,7 @@ class Cluster:
     # Connections
 
     def any_node(self) -> BrokerConnection:
-        """A connection to a broker that answers, an open one if there is one."""
+        """A connection to a broker that answers, preferably an open one."""
         for connection in self._connections.values():
             if connection.is_idle:
                 return connection
@@ -153,7 +153,7 @@ class Cluster:
         return self._connect(node.host, node.port)
 
     def controller(self) -> BrokerConnection:
-        """The connection to the broker that changes topics; to any one, where none is named."""
+        """The connection to the controller, which changes topics; to any broker if there is none."""
         if self.controller_id not in self.nodes:
             self.refresh([])
         return self.node(self.controller_id) if self.controller_id in self.nodes else self.any_node()
@@ -168,7 +168,7 @@ class Cluster:
     def _connect(self, host: str, port: int) -> BrokerConnection:
         connection = self._connections.get((host, port))
         if connection is not None and not connection.is_idle:
-            # Broken, or left in the middle of an exchange by an error elsewhere: answers would be mistaken.
+            # Broken, or left in the middle of an exchange by an error elsewhere: responses would be mixed up.
             connection.close()
             connection = None
         if connection is None:
@@ -190,7 +190,7 @@ class Cluster:
     # Metadata
 
     def refresh(self, topics: list[str] | None = None, *, create: bool = False) -> list[MetadataResponseTopic]:
-        """Asks for the brokers and for these topics (None: all), and remembers the answer."""
+        """Requests metadata of the brokers and these topics (None: all), and caches it."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(wanted, allow_auto_topic_creation=create)
         answer = self.any_node().send_for(request, MetadataResponse)
@@ -203,7 +203,7 @@ class Cluster:
         return answer.topics
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
-        """A topic's metadata; `create` asks the broker to create it where it does that."""
+        """A topic's metadata; with `create`, brokers that auto-create topics create it."""
         found = self._topics.get(name)
         if found is None:
             (found,) = self.refresh([name], create=create)
@@ -213,7 +213,7 @@ class Cluster:
         return found
 
     def topic_error(self, name: str, code: int, message: str | None = None) -> KafkaError:
-        """The error for a topic: one that is not known passes by itself only while the topic is fresh."""
+        """The error for a topic: an unknown topic is retriable only if it was just created."""
         unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if unknown and message is None:
             message = f"There is no topic '{name}'."
@@ -238,7 +238,7 @@ class Cluster:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The partitions by their topic, as requests list them."""
+    """The partitions by topic, as in requests."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)

@@ -16,7 +16,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from headrace.client.errors import BrokerUnreachable, UnsupportedApi, check
+import msgspec
+
+from headrace.client.errors import BrokerUnreachable, PropertyError, UnsupportedApi, kafka_error
 from headrace.client.sasl import Sasl, authenticate
 from headrace.wire import codec, frame
 from headrace.wire.apis import APIS, response_class
@@ -29,16 +31,48 @@ R = TypeVar("R", bound=Payload)
 
 FRAME_MAX_BYTES = 256 * 1024 * 1024
 ELEMENTS_MAX = 5_000_000
-"""Answers come from a broker that was chosen, and metadata of a large cluster has many elements."""
+"""Generous: the broker is trusted, and metadata of a large cluster has many elements."""
 NEGOTIATING_VERSION = 3
 """First version of ApiVersions to try: brokers since Kafka 2.4 answer it, older ones then get version 0 (KIP-511)."""
 
 _LOGIN_USED = 0.85
-"""Share of a login's lifetime after which a new connection is made."""
+"""Share of a login's lifetime after which a new connection is opened."""
+
+
+class ClientSecurity(msgspec.Struct, frozen=True):
+    """TLS and login of a client."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = None
+    check_hostname: bool = True
+    sasl: Sasl | None = None
+
+    def __repr__(self) -> str:
+        return f"ClientSecurity(tls={self.tls}, sasl={self.sasl})"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None without TLS; PropertyError if a file is unusable."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise PropertyError("ssl.ca.location", f"names an unusable file: {_tls_reason(error)}") from None
+        context.check_hostname = self.check_hostname
+        if self.certificate_file is not None:
+            try:
+                context.load_cert_chain(self.certificate_file, self.key_file, password=self.key_password or "")
+            except (OSError, ssl.SSLError) as error:
+                trouble = f"names an invalid certificate or key: {_tls_reason(error)}"
+                raise PropertyError("ssl.keystore.location", trouble) from None
+        return context
 
 
 class InFlight(NamedTuple):
-    """A request whose answer is still to come."""
+    """A request in flight."""
 
     api_key: int
     version: int
@@ -46,7 +80,7 @@ class InFlight(NamedTuple):
 
 
 class BrokerConnection:
-    """A blocking connection. `timeout_s` bounds connecting and the silence while an answer is awaited."""
+    """A blocking connection. `timeout_s` limits connecting, and the silence while waiting for a response."""
 
     def __init__(
         self,
@@ -75,7 +109,7 @@ class BrokerConnection:
                 raise
 
     def _exchange(self, api_key: int, version: int, body: bytes) -> bytes:
-        """The body of an answer, for the dialogue that comes before all versions."""
+        """The body of a response, for the SASL exchange, which precedes version negotiation."""
         self._last_correlation_id += 1
         client_id = self.client_id.encode()
         head = struct.pack(">hhih", api_key, version, self._last_correlation_id, len(client_id))
@@ -102,7 +136,7 @@ class BrokerConnection:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection; answers that are still to come are lost."""
+        """Closes the connection; outstanding responses are lost."""
         if self.is_open:
             self.is_open = False
             self._stream.close()
@@ -110,13 +144,13 @@ class BrokerConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Open, no answer is awaited, and the login holds for a while."""
+        """Open, nothing in flight, and the login is not about to expire."""
         return self.is_open and not self._asked and time.monotonic() < self._renew_at_s
 
-    # Requests and answers
+    # Requests and responses
 
     def send(self, request: Payload, version: int | None = None, extra_wait_s: float = 0.0) -> Payload:
-        """The answer to a request, in the newest version that both sides know unless one is given.
+        """The response to a request, in the newest version that both sides support unless one is given.
 
         `extra_wait_s` is how long the request asks the broker to wait, on top of the connection's own patience.
         """
@@ -124,13 +158,13 @@ class BrokerConnection:
         return self.receive(extra_wait_s)
 
     def send_for(self, request: Payload, response: type[R], version: int | None = None, extra_wait_s: float = 0.0) -> R:
-        """Like `send`, with the class of the answer for the type checker's sake."""
+        """Like `send`, typed with the class of the response."""
         answer = self.send(request, version, extra_wait_s)
         assert isinstance(answer, response)
         return answer
 
     def send_pipelined(self, requests: Iterable[Payload], version: int | None = None) -> list[Payload]:
-        """The answers to several requests that all leave before the first answer is read."""
+        """The responses to several requests, which are all sent before the first response is read."""
         count = 0
         for request in requests:
             self.ask(request, version)
@@ -138,7 +172,7 @@ class BrokerConnection:
         return [self.receive() for _ in range(count)]
 
     def ask(self, request: Payload, version: int | None = None) -> None:
-        """Sends a request; `receive` gives the answers, in the order of the requests."""
+        """Sends a request; `receive` returns the responses in the order of the requests."""
         if version is None:
             version = self.newest(request.api.key)
         self._last_correlation_id += 1
@@ -147,12 +181,12 @@ class BrokerConnection:
         self._asked.append(asked)
 
     def tell(self, request: Payload, version: int | None = None) -> None:
-        """Sends a request that has no answer: a produce with acks 0."""
+        """Sends a request without a response: a produce with acks=0."""
         self.ask(request, version)
         self._asked.pop()
 
     def receive(self, extra_wait_s: float = 0.0) -> Payload:
-        """The answer to the oldest request that has none yet."""
+        """The response to the oldest request in flight."""
         asked = self._asked.popleft()
         data = self.read_frame(extra_wait_s)
         try:
@@ -174,7 +208,7 @@ class BrokerConnection:
         return self._versions
 
     def newest(self, api_key: int, at_most: int = 32767) -> int:
-        """The newest version of an API that the broker, we and the caller know."""
+        """The newest version of an API that the broker, we and the caller support."""
         ours, theirs = APIS[api_key], self.versions.get(api_key)
         if theirs is None:
             raise UnsupportedApi(f"The broker at {self.address} does not offer {ours.name}.")
@@ -194,7 +228,7 @@ class BrokerConnection:
             request = ApiVersionsRequest("headrace", "1")
             self.send_bytes(frame.request_frame(request, version, self._last_correlation_id, self.client_id))
             data = self.read_frame()
-            # The error stands first in every version. With UNSUPPORTED_VERSION the form of the rest is not relied on.
+            # The error code comes first in every version; with UNSUPPORTED_VERSION the rest may have any format.
             error_code = struct.unpack_from(">h", data, 4)[0] if len(data) >= 6 else 0
             if error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
@@ -208,11 +242,11 @@ class BrokerConnection:
     # Bytes, for tests that speak below the level of messages
 
     def send_frame(self, data: bytes) -> None:
-        """Sends a frame as it is, its length put before it."""
+        """Sends a frame, prefixed with its length."""
         self.send_bytes(struct.pack(">i", len(data)) + data)
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends bytes as they are."""
+        """Sends raw bytes."""
         try:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
@@ -245,8 +279,20 @@ class BrokerConnection:
         return BrokerUnreachable(f"The broker at {self.address} {what}.", request_sent=True)
 
 
+def check(code: int, message: str | None = None) -> None:
+    """Raises the error of a response, if it has one."""
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, message)
+
+
 def _reason(error: Exception) -> str:
-    """A system's error in its own words, without the number."""
+    """The operating system's error text, without the number."""
     if isinstance(error, TimeoutError):
         return "it timed out"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _tls_reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not in PEM form"
     return getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""Client-side errors, and which broker errors are worth a retry."""
+"""Client-side errors, and the broker errors that are retriable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 
 class BrokerUnreachable(ConnectionError):
-    """No broker there, or the connection broke. `request_sent`: the broker may have carried the request out."""
+    """The broker cannot be reached, or the connection broke. `request_sent`: it may have executed the request."""
 
     def __init__(self, message: str, *, request_sent: bool = False) -> None:
         super().__init__(message)
@@ -14,11 +14,20 @@ class BrokerUnreachable(ConnectionError):
 
 
 class UnsupportedApi(Exception):
-    """The broker does not offer this API, or no version of it that we know."""
+    """The broker does not offer this API, or no version that we support."""
+
+
+class PropertyError(ValueError):
+    """A missing, unknown or wrong property, as one sentence that begins with its name."""
+
+    def __init__(self, name: str, trouble: str) -> None:
+        super().__init__(f"'{name}' {trouble}")
+        self.name = name
+        self.trouble = trouble
 
 
 class RetriableError(KafkaError):
-    """An error that passes by itself: another try, after a look at the metadata, may succeed."""
+    """A temporary error: a retry with fresh metadata may succeed."""
 
 
 RETRIABLE = frozenset(
@@ -37,7 +46,7 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        # The topic was created anew: a look at the metadata gives its new id, or that it is gone.
+        # The topic was recreated: fresh metadata has its new id, or shows that it is gone.
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
@@ -45,16 +54,10 @@ RETRIABLE = frozenset(
 
 
 def kafka_error(code: int, message: str | None = None, *, retriable: bool = False) -> KafkaError:
-    """The exception for an error code, one that we have no name for included."""
+    """The exception for an error code, known or unknown to us."""
     try:
         known = ErrorCode(code)
     except ValueError:
         known, message = ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}: {message or 'unknown to this client'}"
     kind = RetriableError if retriable or known in RETRIABLE else KafkaError
     return kind(known, message or "")
-
-
-def check(code: int, message: str | None = None) -> None:
-    """Raises the error that an answer carries, if it carries one."""
-    if code != ErrorCode.NONE:
-        raise kafka_error(code, message)

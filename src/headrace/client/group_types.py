@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import UnsupportedApi, check
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import UnsupportedApi
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import consumer_group_describe, share_group_describe
 from headrace.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -38,7 +38,7 @@ Assigned = dict[str, list[int]]
 
 
 class GroupMember(msgspec.Struct, frozen=True):
-    """A member of a group, and what it is to read; nothing for members that are not consumers."""
+    """A member of a group and its assignment, which is empty for members that are not consumers."""
 
     member_id: str
     group_instance_id: str | None
@@ -55,21 +55,21 @@ class GroupInfo(msgspec.Struct, frozen=True):
     state: str
     protocol_type: str
     protocol: str
-    """The assignor, as far as the broker knows it."""
+    """The assignor, if the broker knows it."""
     members: list[GroupMember]
 
 
 class GroupPosition(msgspec.Struct, frozen=True):
-    """Where a group reads on in a partition: a committed offset, or where a share group's records in flight begin."""
+    """A group's position in a partition: the committed offset, or the first record in flight of a share group."""
 
     offset: int
     metadata: str = ""
     lag: int | None = None
-    """Records still to read, if the broker counts them, as for share groups."""
+    """Lag in records, if the broker counts it, as for share groups."""
 
 
 def describe_newer(connection: BrokerConnection, group: str) -> GroupInfo | None:
-    """A group that is not classic; None if there is none of that name."""
+    """A group that is not classic; None if there is no such group."""
     for describe in (_consumer_group, _share_group, _streams_group):
         try:
             found = describe(connection, group)
@@ -81,7 +81,7 @@ def describe_newer(connection: BrokerConnection, group: str) -> GroupInfo | None
 
 
 def share_positions(connection: BrokerConnection, group: str) -> dict[TopicPartition, GroupPosition]:
-    """Of all partitions that a share group has begun to read."""
+    """The positions in all partitions that a share group has begun to read."""
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
     (found,) = connection.send_for(request, DescribeShareGroupOffsetsResponse).groups
     check(found.error_code, found.error_message)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.client.group_types import (
     CLASSIC,
     CONSUMER,
@@ -61,7 +60,7 @@ class GroupListing(msgspec.Struct, frozen=True):
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """Where a group reads on in a partition."""
+    """A group's position in a partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -69,7 +68,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 class Groups:
-    """The administrator's calls on a cluster's groups."""
+    """Administrative calls on a cluster's groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -90,7 +89,7 @@ class Groups:
         return self.cluster.retrying(attempt)
 
     def describe_group(self, group: str) -> GroupInfo:
-        """One group of any type; GROUP_ID_NOT_FOUND where there is none."""
+        """One group of any type; raises GROUP_ID_NOT_FOUND."""
 
         def attempt() -> GroupInfo:
             connection = self.cluster.coordinator(group)
@@ -106,13 +105,13 @@ class Groups:
         return self.cluster.retrying(attempt)
 
     def positions(self, group: str, group_type: str = CLASSIC) -> dict[TopicPartition, GroupPosition]:
-        """Where a group of this type is; share groups commit no offsets."""
+        """The positions of a group of this type; share groups commit no offsets."""
         if group_type.lower() == SHARE:
             return self.cluster.retrying(lambda: share_positions(self.cluster.coordinator(group), group))
         return {key: GroupPosition(at.offset, at.metadata) for key, at in self.offsets(group).items()}
 
     def delete_group(self, group: str) -> None:
-        """Deletes a group without members, its offsets included."""
+        """Deletes a group without members, with its offsets."""
 
         def attempt() -> None:
             request = DeleteGroupsRequest([group])
@@ -155,7 +154,7 @@ class Groups:
         return committed
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
-        """Commits offsets for a group that has no members now."""
+        """Commits offsets for a group without members."""
         topics = [
             OffsetCommitRequestTopic(name=name, partitions=[_to_commit(i, offsets[name, i]) for i in indexes])
             for name, indexes in by_topic(offsets).items()
@@ -193,7 +192,7 @@ def _group_info(found: DescribedGroup) -> GroupInfo:
 
 
 def assignment_of(content: bytes) -> Assigned:
-    """The partitions of a member. The bytes are the clients' own; if they cannot be read there are none."""
+    """The partitions of a member. The bytes are up to the clients; if they cannot be parsed, there are none."""
     version = min(int.from_bytes(content[:2], "big"), ConsumerProtocolAssignment.api.versions[1])
     try:
         decoded, _ = codec.decode(ConsumerProtocolAssignment, version, content, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 from headrace.wire.private.alter_organisation import AlterOrganisationRequest, AlterOrganisationResponse
 from headrace.wire.private.delete_organisation import DeleteOrganisationRequest, DeleteOrganisationResponse

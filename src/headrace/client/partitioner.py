@@ -1,4 +1,4 @@
-"""Which partition a key goes to: Kafka's murmur2, so that records land where its own producers put them."""
+"""The partition of a key, by Kafka's murmur2: the same that Kafka's own producers choose."""
 
 from __future__ import annotations
 

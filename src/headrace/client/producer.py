@@ -16,8 +16,8 @@ from types import TracebackType
 import msgspec
 
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import RetriableError, check
+from headrace.client.connection import BrokerConnection, check
+from headrace.client.errors import RetriableError
 from headrace.client.partitioner import partition_for_key
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -46,13 +46,13 @@ NO_PRODUCER = (-1, -1)
 """Id and epoch of a producer that is not idempotent."""
 
 SEQUENCES = 1 << 31
-"""How many there are: after the last comes 0."""
+"""Number of sequences: after the last comes 0."""
 
 _RECORD_OVERHEAD_BYTES = 32
 
 
 class Sent(msgspec.Struct):
-    """Where a record went; its offset is known once it is acknowledged, -1 until then and with acks 0."""
+    """Where a record was sent; its offset is -1 until it is acknowledged, and with acks=0."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Sent(msgspec.Struct):
 
 
 class _Gathered(msgspec.Struct):
-    """Records of one partition that wait for the next flush."""
+    """Records of one partition, waiting for the next flush."""
 
     records: list[Record] = []
     sent: list[Sent] = []
@@ -79,7 +79,7 @@ _Batches = dict[TopicPartition, tuple[bytes, list[Sent]]]
 
 
 class Producer:
-    """Sends records to a cluster. Use it as a context manager, or call `flush`: what was not flushed was not sent."""
+    """Sends records to a cluster. Use it as a context manager, or call `flush`: unflushed records are not sent."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Sent:
-        """Takes a record for the next batch; the batches are sent once one of them is full."""
+        """Adds a record to the next batch; the batches are sent once one of them is full."""
         partition = self._choose(topic, key, partition)
         if timestamp_ms is None:
             timestamp_ms = time.time_ns() // 1_000_000
@@ -130,7 +130,7 @@ class Producer:
         return sent
 
     def flush(self) -> None:
-        """Sends what was taken and waits until it is acknowledged; a record that is not raises its error."""
+        """Sends all pending records and waits for acknowledgements; raises the error of a record that fails."""
         gathered, self._gathered = self._gathered, {}
         self._keyless.clear()
         if not gathered:
@@ -143,8 +143,8 @@ class Producer:
             raise
 
     def _choose(self, topic: str, key: bytes | None, partition: int | None) -> int:
-        """A key's own partition; records without one stay together until the next flush, then go elsewhere."""
-        # Asked for even where the partition is given: this is what makes a broker create a topic that is not there.
+        """The key's partition; records without a key share one partition until the next flush, then another."""
+        # Requested even if the partition is given: the request makes a broker auto-create a missing topic.
         count = len(self.cluster.retrying(lambda: self.cluster.topic(topic, create=True)).partitions)
         if partition is not None:
             return partition
@@ -174,7 +174,7 @@ class Producer:
         return batches
 
     def _deliver(self, batches: _Batches) -> None:
-        """Sends the batches to their leaders; those that are acknowledged are taken out."""
+        """Sends the batches to their leaders; acknowledged ones are removed."""
         failures: list[KafkaError] = []
         for node_id, partitions in self.cluster.by_leader(batches).items():
             connection = self.cluster.node(node_id)
@@ -195,7 +195,7 @@ class Producer:
             raise next((f for f in failures if not isinstance(f, RetriableError)), failures[0])
 
     def _settle(self, topic: str, result: PartitionProduceResponse, batches: _Batches) -> KafkaError | None:
-        """Fills in the offsets of an acknowledged batch, or gives its error."""
+        """Fills in the offsets of an acknowledged batch, or returns its error."""
         if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             return self.cluster.topic_error(topic, result.error_code, result.error_message)
         _, sent = batches.pop((topic, result.index))
@@ -206,7 +206,7 @@ class Producer:
 
 
 def introduce(cluster: Cluster) -> tuple[int, int]:
-    """A producer id and its epoch, or NO_PRODUCER where the broker does not know idempotent producers."""
+    """A producer id and its epoch, or NO_PRODUCER if the broker does not support idempotent producers."""
     connection = cluster.any_node()
     if InitProducerIdRequest.api.key not in connection.versions:
         return NO_PRODUCER

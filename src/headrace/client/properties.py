@@ -1,4 +1,4 @@
-"""How a client connects and logs in, from properties as Kafka's tools take them.
+"""How a client connects and logs in, parsed from the properties of Kafka's tools.
 
 Both families of names are supported: those of the Java client (`sasl.jaas.config`, `ssl.truststore.location`) and those
 of librdkafka (`sasl.username`, `ssl.ca.location`), with PEM files. A property that cannot be honoured is rejected in
@@ -8,13 +8,12 @@ one sentence, never ignored.
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
+from headrace.client.connection import ClientSecurity
+from headrace.client.errors import PropertyError
 from headrace.client.sasl import MECHANISMS, Sasl
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -37,47 +36,6 @@ PROPERTIES = (
     "ssl.truststore.type",
 )
 _LOGIN = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
-
-
-class PropertyError(ValueError):
-    """A property that is missing, unknown or wrong, as one sentence that begins with its name."""
-
-    def __init__(self, name: str, trouble: str) -> None:
-        super().__init__(f"'{name}' {trouble}")
-        self.name = name
-        self.trouble = trouble
-
-
-class ClientSecurity(msgspec.Struct, frozen=True):
-    """TLS and login of a client."""
-
-    tls: bool = False
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
-    key_password: str | None = None
-    check_hostname: bool = True
-    sasl: Sasl | None = None
-
-    def __repr__(self) -> str:
-        return f"ClientSecurity(tls={self.tls}, sasl={self.sasl})"
-
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """None without TLS; PropertyError if a file is no good."""
-        if not self.tls:
-            return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise PropertyError("ssl.ca.location", f"names an unusable file: {_reason(error)}") from None
-        context.check_hostname = self.check_hostname
-        if self.certificate_file is not None:
-            try:
-                context.load_cert_chain(self.certificate_file, self.key_file, password=self.key_password or "")
-            except (OSError, ssl.SSLError) as error:
-                trouble = f"names an invalid certificate or key: {_reason(error)}"
-                raise PropertyError("ssl.keystore.location", trouble) from None
-        return context
 
 
 def parse_security(properties: Mapping[str, str]) -> ClientSecurity:
@@ -133,7 +91,7 @@ def _token_file(properties: Mapping[str, str]) -> str:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """A file of `name=value` lines, as Java reads it; ValueError if it cannot be read."""
+    """Parses a file of `name=value` lines as Java does; ValueError if it is unreadable."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -152,9 +110,3 @@ def read_properties(path: Path) -> dict[str, str]:
             raise ValueError(f"{path}, line {number}, is not NAME=VALUE")
         found[parts[1]] = parts[2]
     return found
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return error.reason or "not in PEM form"
-    return getattr(error, "strerror", None) or str(error)

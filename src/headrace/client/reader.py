@@ -11,8 +11,7 @@ import msgspec
 
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster, by_topic
-from headrace.client.connection import BrokerConnection
-from headrace.client.errors import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.wire.batch import HEADER_BYTES, read_header
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.records import Record, decode_batch
@@ -34,7 +33,7 @@ class Fetched(msgspec.Struct):
     last_stable_offset: int
     log_start_offset: int
     aborted: list[tuple[int, int]] = []
-    """Producer id and first offset of the aborted transactions in the batches, where `read_committed` was asked for."""
+    """Producer id and first offset of the aborted transactions in the batches, with `read_committed`."""
 
 
 class Reader:
@@ -72,7 +71,7 @@ class Reader:
             for partition, fetched in self.fetch(wanted).items():
                 for batch in fetched.batches:
                     header = read_header(batch)
-                    # Control batches mark a transaction's end; they take an offset and hold nothing to read.
+                    # Control batches mark a transaction's end: they take an offset but have no records for readers.
                     for record in [] if header.is_control else decode_batch(batch):
                         if positions[partition] <= record.offset < ends.get(partition, record.offset + 1):
                             yield *partition, record
@@ -81,7 +80,7 @@ class Reader:
     def fetch_raw(
         self, topic: str, partition: int, offset: int, *, max_bytes: int | None = None, max_wait_ms: int | None = None
     ) -> Fetched:
-        """The batches of one partition from the one that holds `offset` on; none if the wait was in vain."""
+        """The batches of one partition, from the one with `offset` on; none if nothing arrived in time."""
         return self.fetch({(topic, partition): offset}, max_bytes=max_bytes, max_wait_ms=max_wait_ms)[topic, partition]
 
     def fetch(
@@ -91,7 +90,7 @@ class Reader:
         max_bytes: int | None = None,
         max_wait_ms: int | None = None,
     ) -> dict[TopicPartition, Fetched]:
-        """One poll of all these partitions: each leader is asked at once, the answers are awaited one by one."""
+        """Polls all these partitions once: sends requests to all leaders, then reads the responses one by one."""
         wait_ms = self.max_wait_ms if max_wait_ms is None else max_wait_ms
 
         def attempt() -> dict[TopicPartition, Fetched]:
@@ -162,7 +161,7 @@ def _fetched(data: PartitionData) -> Fetched:
 
 
 def whole_batches(records: memoryview) -> Iterator[memoryview]:
-    """The batches one by one; the last one may have been cut off by the broker's limit, and is left out then."""
+    """The batches one by one; a last one that is truncated by the broker's limit is left out."""
     pos = 0
     while pos + HEADER_BYTES <= len(records):
         end = pos + read_header(records, pos).length

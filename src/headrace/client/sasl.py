@@ -26,14 +26,14 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
 
 _ITERATIONS = range(4096, 1_000_001)
-"""The fewest are those of RFC 7677, a server that asks for fewer is after the password; more would keep us busy."""
+"""At least those of RFC 7677: a server that asks for fewer may be after the password. More would keep us busy."""
 
 Exchange = Callable[[int, int, bytes], bytes]
-"""The body of the answer to a request, of which API key, version and body are given."""
+"""Sends a request (API key, version, body) and returns the body of the response."""
 
 
 class SaslRefused(BrokerUnreachable):
-    """The broker does not let us in, or is not the one that it should be, in one sentence."""
+    """The broker rejects the login, or fails to prove its identity; one sentence says which."""
 
 
 class Sasl(msgspec.Struct, frozen=True):
@@ -43,14 +43,14 @@ class Sasl(msgspec.Struct, frozen=True):
     username: str = ""
     password: str = ""
     token_file: str = ""
-    """Read at each login: whoever gets new tokens puts them there."""
+    """Read at each login, so that its tokens can be renewed."""
 
     def __repr__(self) -> str:
         return f"Sasl({self.mechanism!r}, {self.username!r})"
 
 
 def authenticate(exchange: Exchange, sasl: Sasl) -> float:
-    """Proves who we are, or raises `SaslRefused`; for how many seconds that holds."""
+    """Logs in, or raises `SaslRefused`; returns the seconds until the login expires."""
     try:
         _shake_hands(exchange, sasl.mechanism)
         if sasl.mechanism == "PLAIN":
@@ -79,14 +79,14 @@ def _shake_hands(exchange: Exchange, mechanism: str) -> None:
 
 
 class _Answer(NamedTuple):
-    """The broker's token, and after the last one how long the login holds, 0 for ever."""
+    """The broker's token and, in the last response, the lifetime of the login; 0: unlimited."""
 
     token: bytes
     lifetime_ms: int
 
 
 def _send(exchange: Exchange, token: bytes) -> _Answer:
-    """The broker's answer to our token."""
+    """The broker's response to our token."""
     answer = exchange(AUTHENTICATE, AUTHENTICATE_VERSION, struct.pack(">i", len(token)) + token)
     code, size = struct.unpack_from(">hh", answer)
     message = answer[4 : 4 + max(0, size)]
@@ -99,7 +99,7 @@ def _send(exchange: Exchange, token: bytes) -> _Answer:
 
 
 def _bearer(exchange: Exchange, sasl: Sasl) -> _Answer:
-    """A bad token is told in an answer that has to be acknowledged; the broker's next one is the refusal (RFC 7628)."""
+    """The error for a bad token has to be acknowledged; the broker then rejects the login (RFC 7628)."""
     try:
         token = Path(sasl.token_file).read_text().strip()
     except (OSError, UnicodeDecodeError):

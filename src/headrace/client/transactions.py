@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from headrace.client.cluster import COORDINATOR_OF_TRANSACTIONS, Cluster, by_topic
-from headrace.client.errors import RetriableError, check
+from headrace.client.connection import check
+from headrace.client.errors import RetriableError
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -60,7 +61,7 @@ class Transactions:
         self._cluster = cluster
 
     def listed(self) -> list[TransactionListing]:
-        """All of them, by name."""
+        """All transactional ids, by name."""
 
         def attempt() -> list[TransactionListing]:
             self._cluster.refresh([])
@@ -76,7 +77,7 @@ class Transactions:
         return self._cluster.retrying(attempt)
 
     def described(self, name: str) -> TransactionState:
-        """One of them; raises TRANSACTIONAL_ID_NOT_FOUND."""
+        """One transactional id; raises TRANSACTIONAL_ID_NOT_FOUND."""
 
         def attempt() -> TransactionState:
             coordinator = self._cluster.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
@@ -87,7 +88,7 @@ class Transactions:
         return self._cluster.retrying(attempt)
 
     def fence(self, name: str, timeout_ms: int) -> None:
-        """Takes the id, as its producer does when it starts: what is open is aborted, and who has it is fenced."""
+        """Claims the id like a starting producer: aborts its open transaction and fences its producer."""
 
         def attempt() -> None:
             coordinator = self._cluster.coordinator(name, COORDINATOR_OF_TRANSACTIONS)
@@ -124,7 +125,7 @@ class Transactions:
         return found
 
     def abort(self, opened: OpenTransaction) -> None:
-        """Ends what a producer has open in one partition, whatever its transactional id says."""
+        """Aborts a producer's open transaction in one partition, whatever the state of its transactional id."""
         marker = WritableTxnMarker(
             opened.producer_id,
             opened.producer_epoch,

@@ -11,7 +11,7 @@ import secrets
 import msgspec
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.client.sasl import HASHES
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_user_scram_credentials import (
@@ -32,7 +32,7 @@ _SALT_BYTES = 20
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """A user, and the iterations of each mechanism that it can log in with."""
+    """A user, with the iterations of each of its mechanisms."""
 
     name: str
     mechanisms: dict[str, int]
@@ -49,20 +49,20 @@ class UserAdmin:
         return self._describe(None)
 
     def find(self, name: str) -> UserInfo | None:
-        """One user; None if there is no such one."""
+        """One user; None if it does not exist."""
         found = self._describe([UserName(name)])
         return found[0] if found else None
 
     def set_password(
         self, name: str, password: str, mechanisms: list[str], iterations: int = DEFAULT_ITERATIONS
     ) -> None:
-        """Creates the user, or gives it another password for these mechanisms."""
+        """Creates the user, or changes its password for these mechanisms."""
         self._alter(
             AlterUserScramCredentialsRequest([], [credential(name, password, m, iterations) for m in mechanisms])
         )
 
     def delete(self, user: UserInfo) -> None:
-        """Takes away all that a user can log in with."""
+        """Deletes a user with all its credentials."""
         rows = [ScramCredentialDeletion(user.name, NUMBERS[mechanism]) for mechanism in user.mechanisms]
         self._alter(AlterUserScramCredentialsRequest(rows, []))
 

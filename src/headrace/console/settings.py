@@ -6,7 +6,7 @@ import ssl
 
 import msgspec
 
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 

@@ -13,7 +13,9 @@ import msgspec
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.client.cluster import parse_broker_address
-from headrace.client.properties import PROPERTIES, ClientSecurity, PropertyError, parse_security
+from headrace.client.connection import ClientSecurity
+from headrace.client.errors import PropertyError
+from headrace.client.properties import PROPERTIES, parse_security
 from headrace.client.sasl import SaslRefused
 
 PAUSE_S = 0.25

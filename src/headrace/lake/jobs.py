@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.lake.session import NoJava, OwnSpark
-from headrace.lake.table.files import new_mark
+from headrace.lake.table.names import new_mark
 from headrace.lake.worker import run_task
 
 if TYPE_CHECKING:

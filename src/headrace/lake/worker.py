@@ -12,7 +12,7 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-from headrace.lake.table.files import marked
+from headrace.lake.table.names import marked
 
 _KEPT_BYTES = 64 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-_FAILED = "what was due at the end of a turn failed"
+_FAILED = "work at the end of a turn failed"
 
 
 class EndOfTurn:

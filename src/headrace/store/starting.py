@@ -33,5 +33,5 @@ async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
             except (StoreAway, OutcomeUnknown) as error:
                 if now_s() >= deadline:
                     raise
-                log.info("the store is slow; trying again", extra={"why": str(error)})
+                log.info("the store is slow; retrying", extra={"why": str(error)})
             await asyncio.sleep(_PAUSE_S)

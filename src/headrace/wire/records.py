@@ -133,7 +133,7 @@ def encode_batch(
     payload = compress(encode_records(records, base_offset, first), compression)
     length = HEADER_BYTES + len(payload)
     if length > _INT32_MAX:
-        raise BatchTooLarge(f"A batch of {length} bytes is over what its length field can say.")
+        raise BatchTooLarge(f"A batch of {length} bytes exceeds what its length field can hold.")
     header = BatchHeader(
         base_offset=base_offset,
         length=length,
@@ -163,7 +163,7 @@ def encode_records(records: list[Record], base_offset: int, base_timestamp: int)
         for record in records:
             delta = record.offset - base_offset
             if delta <= last_delta:
-                raise InvalidBatch(f"Offset {record.offset} does not rise from the one before.")
+                raise InvalidBatch(f"Offset {record.offset} is not above the one before.")
             last_delta = delta
             body = _encode_body(record, delta, base_timestamp)
             parts += (encode_varint(len(body)), body)

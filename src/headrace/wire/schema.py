@@ -90,7 +90,7 @@ def fields_of(cls: type[Message]) -> tuple[MessageField, ...]:
 
 def _field(cls: type[Message], info: msgspec.structs.FieldInfo, hint: Any) -> MessageField:
     if get_origin(hint) is not Annotated:
-        raise TypeError(f"{cls.__name__}.{info.name} says no wire type")
+        raise TypeError(f"{cls.__name__}.{info.name} has no wire type")
     kind, *words = get_args(hint)[1].split()
     is_array = kind.startswith("[]")
     kind = kind.removeprefix("[]")

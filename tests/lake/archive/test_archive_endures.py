@@ -48,7 +48,7 @@ PAUSE_S = 0.2
 STORY = re.compile(
     r"[\d,]+ rows? archived in \d+\.\d s, [\d,]+ to go(, [\d,]+ parsed, [\d,]+ rejected)?(, [\d,]+ to parse)?"
     r", 2 partitions stopped"
-    r"|[^;]+(; [^;]+)*; trying again in \d+ s"
+    r"|[^;]+(; [^;]+)*; retrying in \d+ s"
     r"|Spark's JVM is gone: restarting it"
     r"|foreign is not archived: \S+ holds topic foreign of cluster another, not foreign of \S+ Give this cluster "
     r"another --lake, or move the folder away\."

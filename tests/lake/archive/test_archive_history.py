@@ -12,8 +12,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from headrace.lake.archive.history import LastRecord
-from headrace.lake.archive.task import ArchiveTask, archive_range, of_one_history
+from headrace.lake.archive.task import ArchiveTask, LastRecord, archive_range, of_one_history
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.connecting import Connecting
 from headrace.lake.fetching import OffsetRange
@@ -78,7 +77,7 @@ def test_offsets_that_are_used_again_stop_that_partition_until_its_table_is_move
     orders.send(values("more", 50), partition=1)
     archive, said = archive_once(spark, broker.address, lake, topic)
     assert list(archive.troubles) == [(topic, 0)]
-    assert "offset 199 has another record than its table" in said[0]
+    assert "offset 199 has a different record than its table" in said[0]
     assert [row for row in rows_of(table_of(lake, topic)) if row[0] == 0] == [row for row in archived if row[0] == 0]
     assert len([row for row in rows_of(table_of(lake, topic)) if row[0] == 1]) == 150
     (finding,) = verify_lake(place_of(lake), orders.cluster).findings

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.lake.archive.history import LastRecord
 from headrace.lake.archive.plan import Standby
-from headrace.lake.archive.task import ArchiveTask, Outcome, in_sequence, split_task
+from headrace.lake.archive.task import ArchiveTask, LastRecord, Outcome, in_sequence, split_task
 from headrace.lake.fetching import OffsetRange
 from headrace.lake.records.digest import RowDigest
 from headrace.lake.records.table_schema import TABLE_SCHEMA
 from headrace.lake.storage.place import place_of
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import Coverage, RangeFile, coverage_by_partition, name_file, read_name
-from headrace.lake.table.folders import folder_of, folder_with_id, is_folder_of
+from headrace.lake.table.names import RangeFile, folder_of, folder_with_id, is_folder_of, name_file, read_name
+from headrace.lake.table.snapshot import Coverage, coverage_by_partition
 
 TOPICS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=249)
 BYTES = st.none() | st.binary(max_size=5)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from headrace.cli.main import main
 from headrace.client import Admin, Producer
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 from headrace.lake.archive.loop import Archive
 from headrace.lake.archive.round import ArchiveSettings
 from headrace.lake.connecting import Connecting

@@ -11,7 +11,7 @@ from headrace.client import Cluster
 from headrace.lake.archive.status import lake_status
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.storage.place import place_of
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.table import TopicTable
 from headrace.lake.upkeep.compaction import compact_table
 from tests.cli.conftest import run_command

@@ -77,7 +77,7 @@ def test_a_typed_table_without_room_is_tried_again_and_every_try_is_told(
         wait_until(lambda: count_rows(typed) == 5, "it is not tried again")
     assert [line for line in said if not line.startswith("the typed table of ")] == []
     assert said[:2] == [
-        f"the typed table of {orders.name}: No space left on device; trying again in {pause_s} s" for pause_s in (1, 2)
+        f"the typed table of {orders.name}: No space left on device; retrying in {pause_s} s" for pause_s in (1, 2)
     ]
     assert count_rows(rejects) == 5
 
@@ -101,9 +101,7 @@ def test_a_table_that_is_tried_again_and_again_does_not_slow_down_the_others(
                 before = count_rows(good)
                 other.send([b"x" * 100] * 20)
                 wait_until(partial(grew, before), "the other waits")
-            assert said[0] == (
-                f"{orders.name}-0: the lake is not writable: No space left on device; trying again in 600 s"
-            )
+            assert said[0] == f"{orders.name}-0: the lake is not writable: No space left on device; retrying in 600 s"
     other.cluster.close()
 
 
@@ -123,7 +121,7 @@ def test_a_broker_that_cannot_answer_for_a_moment_stops_no_partition(
     with archiving(orders.address, ArchiveSettings(place_of(tmp_path), [orders.name], commit_every_s=0.1)) as said:
         wait_until(lambda: count_rows(table_of(tmp_path, orders.name)) == 1, "it is not archived")
     assert said == [
-        f"{orders.name}-0: the broker answers NOT_LEADER_OR_FOLLOWER at offset 0; trying again in 1 s",
+        f"{orders.name}-0: the broker answers NOT_LEADER_OR_FOLLOWER at offset 0; retrying in 1 s",
     ]
 
 

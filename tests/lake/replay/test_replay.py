@@ -22,7 +22,7 @@ from headrace.lake.replay.rows import Excerpt, TableRows
 from headrace.lake.replay.sending import Overtaken, Sending
 from headrace.lake.replay.target import ReplayRefused, find_target
 from headrace.lake.storage.place import place_of
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 from headrace.lake.table.table import TopicTable
 from headrace.wire.records import Record
 from headrace.wire.special_times import EARLIEST

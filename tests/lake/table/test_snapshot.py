@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.parquet_file import write_gap
-from headrace.lake.table.snapshot import Snapshot, StaleArchive
+from headrace.lake.table.snapshot import Coverage, Snapshot, StaleArchive
 from tests.lake.made_table import FIRST_MS, fill, make_table
 
 

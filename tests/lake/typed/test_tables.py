@@ -19,7 +19,7 @@ from headrace.client import Producer
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.storage.place import place_of
 from headrace.lake.table.catalogue import tables_in
-from headrace.lake.table.folders import folder_of
+from headrace.lake.table.names import folder_of
 from headrace.lake.table.table import TopicTable
 from headrace.lake.typed.compaction import compact_derived
 from headrace.lake.typed.sample import SAMPLE, sample

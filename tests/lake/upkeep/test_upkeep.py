@@ -12,7 +12,7 @@ from headrace.client import Admin, Cluster, Producer, Reader
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.storage.place import PENDING, place_of
 from headrace.lake.table.delta_log import CHECKPOINT_EVERY, ENTRIES_KEPT, SHORTEN_EVERY, FileAway
-from headrace.lake.table.files import marked, new_mark
+from headrace.lake.table.names import marked, new_mark
 from headrace.lake.table.parquet_file import write_gap
 from headrace.lake.table.table import TopicTable
 from headrace.lake.upkeep.compaction import FAN_IN, compact_table

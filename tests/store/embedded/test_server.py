@@ -339,7 +339,7 @@ async def test_a_server_that_dies_is_started_again_on_the_same_socket(
     assert server.socket_path == path
     assert await ask(server, "GET", "k") == b"v"
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
-        "the embedded server ended (signal 9); starting it again"
+        "the embedded server ended (signal 9); restarting it"
     ]
 
 

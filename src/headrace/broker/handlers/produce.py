@@ -221,4 +221,4 @@ def close_on_error(response: ProduceResponse) -> None:
         for partition in topic.partition_responses:
             if partition.error_code:
                 code = ErrorCode(partition.error_code).name
-                raise CloseConnection(f"a produce without acks failed: {topic.name}-{partition.index}: {code}")
+                raise CloseConnection(f"a produce with acks=0 failed: {topic.name}-{partition.index}: {code}")

@@ -90,7 +90,7 @@ class Login:
                 raise Refused(
                     f"SASL mechanism '{self._asked_mechanism}' requested by client is not supported for "
                     f"re-authentication of mechanism '{self.mechanism}'",
-                    why="another mechanism than before",
+                    why="a different mechanism than before",
                 )
             step = await exchange.step(message)
             if step.user is None:
@@ -117,7 +117,7 @@ class Login:
             )
         if self.caller is not None and caller != self.caller:
             raise Refused(
-                "Cannot change principals during re-authentication", str(step.user), "another user than before"
+                "Cannot change principals during re-authentication", str(step.user), "a different user than before"
             )
         what = "login" if self.caller is None else "login again"
         self.caller, self.mechanism = caller, self._asked_mechanism

@@ -79,7 +79,7 @@ class Entrance:
         except (OSError, ssl.SSLError, EOFError, ProxyError) as error:
             newcomer.is_in()
             line.close()
-            self.say("a client did not get in", f"{newcomer.host}:{newcomer.port}", _why(error))
+            self.say("a client failed to connect", f"{newcomer.host}:{newcomer.port}", _why(error))
         except Exception:
             newcomer.is_in()
             line.close()

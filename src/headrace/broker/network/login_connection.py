@@ -110,7 +110,7 @@ class LoginConnection(asyncio.BufferedProtocol):
             (api_key,) = struct.unpack_from(">h", frame)
             if api_key not in _ANSWERED:
                 name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
-                self._close(f"{name} was asked for before the login")
+                self._close(f"{name} was requested before the login")
                 return
         if self._filled < self._frame_bytes:
             # A new buffer: the transport still holds the old one.

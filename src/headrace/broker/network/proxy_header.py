@@ -44,7 +44,7 @@ def peer_of(head: bytes, body: bytes) -> tuple[str, int] | None:
         elif head[13] == _TCP6:
             address, port = struct.unpack_from(">16s16xH", body)
         else:
-            raise ProxyError("the PROXY header is not about TCP")
+            raise ProxyError("the PROXY header is not for TCP")
     except struct.error:
         raise ProxyError("the PROXY header is too short for its addresses") from None
     return str(ipaddress.ip_address(address)), port

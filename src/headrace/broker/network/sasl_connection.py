@@ -22,7 +22,7 @@ _OF_LOGINS = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
 class SaslConnection(Connection):
-    """Served until the login's time is over; then only a new login is."""
+    """Served until the login has expired; then only a new login is."""
 
     def __init__(self, server: Server, access: Access, login: Login, peer: str) -> None:
         super().__init__(server, access)
@@ -45,7 +45,7 @@ class SaslConnection(Connection):
                 self._refuse(frame, "a request came in the middle of a login")
                 return
             if self.login.is_expired:
-                self._refuse(frame, "the login's time is over")
+                self._refuse(frame, "the login has expired")
                 return
         super()._start(header, frame)
 

@@ -100,7 +100,7 @@ class Watchdog:
         extra = {"held_ms": round(late_s * 1000), "cpu_ms": round(cpu_s * 1000), "running": self._running}
         if cpu_s > late_s / 2:
             self.long_turns += 1
-            log.warning("the event loop was held up", extra=extra)
+            log.warning("the event loop was blocked", extra=extra)
         else:
             self.pauses += 1
             log.info("the event loop was not scheduled: the machine is busy, or the process was stopped", extra=extra)

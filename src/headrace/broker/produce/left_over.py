@@ -55,4 +55,4 @@ async def abort_left_over(
         if partition.producers.has_left_over(*producer):
             raise
     else:
-        log.warning("a transaction was open that its coordinator does not know of: it is aborted", extra=extra)
+        log.warning("a transaction unknown to its coordinator was open: it is aborted", extra=extra)

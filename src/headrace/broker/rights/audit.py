@@ -64,7 +64,7 @@ class Audit:
         if told is not None and now - told.began < _WINDOW_S:
             return told
         if told is not None and told.left_out:
-            audit_log.info("refusals left out", extra={**_who(caller), "number": told.left_out})
+            audit_log.info("refusals were not logged", extra={**_who(caller), "number": told.left_out})
         if len(self._told) >= _PRINCIPALS_MAX:
             self._told.clear()
         self._told[key] = told = _Told(now)

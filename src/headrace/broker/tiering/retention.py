@@ -94,7 +94,7 @@ class TieredRetention:
         fills = bool(self._troubles) and self._store.memory_percent >= _FILLS_PERCENT
         if fills and not self._told_of_memory:
             log.error(
-                "the store fills up because records cannot leave Redis; at the high mark produces are rejected",
+                "the store is filling up because records cannot leave Redis; produces are rejected at the high mark",
                 extra={"partitions": len(self._troubles), "memory_percent": self._store.memory_percent},
             )
         self._told_of_memory = fills

@@ -17,7 +17,9 @@ from headrace.cli.serve.console import has_packages
 from headrace.cli.serve.listening import is_loopback, listen
 from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
 from headrace.client.cluster import parse_broker_address
-from headrace.client.properties import ClientSecurity, PropertyError, parse_security
+from headrace.client.connection import ClientSecurity
+from headrace.client.errors import PropertyError
+from headrace.client.properties import parse_security
 from headrace.console.settings import ConsoleSettings
 from headrace.security.listeners import show_address
 

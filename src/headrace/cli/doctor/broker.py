@@ -12,7 +12,8 @@ from headrace.cli.doctor.findings import CheckResult, fail, ok, warn
 from headrace.client import Admin, BrokerUnreachable, Cluster, Producer, Reader, UnsupportedApi
 from headrace.client.acls import AclAdmin, AclQuery
 from headrace.client.admin import BROKER
-from headrace.client.properties import ClientSecurity, PropertyError
+from headrace.client.connection import ClientSecurity
+from headrace.client.errors import PropertyError
 from headrace.wire.apis import APIS
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.special_times import EARLIEST

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headrace.cli.doctor.findings import CheckResult, fail, ok
 from headrace.client import BrokerConnection, BrokerUnreachable
-from headrace.client.properties import ClientSecurity
+from headrace.client.connection import ClientSecurity
 from headrace.wire.errors import KafkaError
 
 _PATIENCE_S = 1.0

@@ -19,7 +19,7 @@ from headrace.cli.cluster_option import (
     speaking_to,
     timeout_option,
 )
-from headrace.client.properties import PropertyError
+from headrace.client.errors import PropertyError
 
 if TYPE_CHECKING:
     from headrace.lake.connecting import Connecting

@@ -41,7 +41,7 @@ def place_option(command: Callable[..., Result]) -> Callable[..., Result]:
         with sentences():
             from headrace.cli.lake.organisation import login_organisation
             from headrace.lake.storage.place import place_of
-            from headrace.lake.table.folders import folder_of_organisation
+            from headrace.lake.table.names import folder_of_organisation
 
             root = place_of(place, storage_options(storage))
             owner = organisation or login_organisation(given.get("client_config"), given.get("settings"))

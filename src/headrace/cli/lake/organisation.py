@@ -9,7 +9,8 @@ import contextlib
 from pathlib import Path
 
 from headrace.cli.cluster_option import read_client_config
-from headrace.client.properties import PropertyError, parse_security
+from headrace.client.errors import PropertyError
+from headrace.client.properties import parse_security
 from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.security.names import parse_login_name
 

@@ -66,7 +66,7 @@ class ChildNode:
         patience_s = self._settings.shutdown_grace_ms / 1000 + _FAREWELL_S
         done, _ = await asyncio.wait([self._keeping], timeout=patience_s)
         if not done and self._process is not None:
-            log.warning("a node did not stop and is killed", extra=self._label)
+            log.warning("a node did not stop in time and is killed", extra=self._label)
             self._process.kill()
         await self._keeping
 
@@ -83,7 +83,7 @@ class ChildNode:
             failures = 1 if clock() - began > _STEADY_S else failures + 1
             pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_MAX_S)
             why = f"{how}: {self._trouble}" if self._trouble else how
-            log.warning("a node ended; starting it again", extra=self._label | {"why": why, "pause_s": pause_s})
+            log.warning("a node exited; restarting it", extra=self._label | {"why": why, "pause_s": pause_s})
             await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:

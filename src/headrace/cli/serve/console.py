@@ -95,7 +95,7 @@ class ConsoleChild:
                 return
             failures = 1 if clock() - began > _STEADY_S else failures + 1
             pause_s = min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_MAX_S)
-            log.warning("the console ended; starting it again", extra={"why": how, "pause_s": pause_s})
+            log.warning("the console exited; restarting it", extra={"why": how, "pause_s": pause_s})
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> str:
@@ -124,7 +124,7 @@ class ConsoleChild:
     def _orders(self) -> ConsoleOrders:
         # Imported here, because only the console needs the client.
         from headrace.cli.console.process import ConsoleOrders
-        from headrace.client.properties import ClientSecurity
+        from headrace.client.connection import ClientSecurity
         from headrace.console.settings import ConsoleSettings
 
         settings = self._settings

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.client import Cluster, UnsupportedApi
-from headrace.client.errors import check
+from headrace.client.connection import check
 from headrace.client.users import UserAdmin
 from headrace.console.endpoints import ApiQuestion
 from headrace.wire.errors import ErrorCode, KafkaError

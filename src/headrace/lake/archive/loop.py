@@ -108,7 +108,7 @@ class Archive:
                 if done is not None and done.commits:
                     # So that the other topics continue.
                     pause_s = min(pause_s, max(FIRST_PAUSE_S, self._settings.commit_every_s))
-                self._say(f"{failure.rstrip('.')}; trying again in {pause_s:g} s")
+                self._say(f"{failure.rstrip('.')}; retrying in {pause_s:g} s")
                 last = float("-inf")
                 self._rest(stop, pause_s)
             else:

@@ -12,20 +12,20 @@ a stale commit is refused. It only keeps the loser from fetching and writing aga
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from headrace.client import Admin, Cluster
 from headrace.client.admin import ConfigEntry, TopicInfo
-from headrace.lake.archive.history import CLEANUP, FORMAT, is_dense
-from headrace.lake.table.folders import organisation_of_folder
+from headrace.lake.table.names import organisation_of_folder
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
 from headrace.wire.special_times import EARLIEST, EARLIEST_LOCAL, LATEST
 
 JOINS_BY_CONFIG = "remote.storage.enable"
 LOCATOR = "headrace.topic.locator"
+CLEANUP, FORMAT = "cleanup.policy", "headrace.format"
 
 Offsets = Mapping[tuple[str, int], int]
 
@@ -104,6 +104,12 @@ class Topics:
         return {partition: at.offset for partition, at in found.items()}
 
 
+def is_dense(configs: Iterable[ConfigEntry]) -> bool:
+    """Whether a topic's batches follow each other without holes, by its configs."""
+    values = {entry.name: entry.value or "" for entry in configs}
+    return "compact" not in values.get(CLEANUP, "") and values.get(FORMAT, "log") == "log"
+
+
 def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
     """The current offsets [start, end) of a topic's partitions."""
     if not partitions:
@@ -146,7 +152,8 @@ def plan_partition(table: TopicTable, partition: int, earliest: int, latest: int
         return msgspec.structs.replace(
             nothing,
             trouble=f"it ends at {latest}, before the end of its table at {position}: the broker's store lost "
-            "records or was put back. Move the table's folder out of the lake, and the archive begins a new one",
+            "records or was restored from a backup. Move the table's folder out of the lake, and the archive will "
+            "start a new one",
         )
     if earliest > position:
         if not accept_gap:
@@ -166,7 +173,7 @@ def _table_trouble(table: TopicTable, partition: int) -> str | None:
             "what is wrong, and Delta's RESTORE restores an earlier version"
         )
     covered = table.coverage.get(partition)
-    for what, ranges in (("lacks", covered.missing()), ("doubles", covered.doubled())) if covered else ():
+    for what, ranges in (("lacks", covered.missing()), ("duplicates", covered.doubled())) if covered else ():
         if ranges:
             first, end = ranges[0]
             return (

@@ -20,7 +20,7 @@ from headrace.lake.archive.troubles import Setbacks
 from headrace.lake.fetching import OffsetRange
 from headrace.lake.storage.place import reason
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.parquet_file import write_gap
 from headrace.lake.table.snapshot import StaleArchive
 from headrace.lake.table.table import TopicTable

@@ -20,10 +20,9 @@ from deltalake.exceptions import DeltaError
 
 from headrace.client import Cluster
 from headrace.client.admin import TopicInfo
-from headrace.lake.archive.history import Tails
 from headrace.lake.archive.plan import Offsets, Plan, Standby, Topics, plan_partition
 from headrace.lake.archive.repair import REPAIR_EVERY_S, Repair
-from headrace.lake.archive.task import ArchiveTask, Outcome, in_sequence, of_one_history, split_task, task_runner
+from headrace.lake.archive.task import ArchiveTask, Outcome, Tails, in_sequence, of_one_history, split_task, task_runner
 from headrace.lake.archive.troubles import Setbacks, Troubles
 from headrace.lake.connecting import Connecting
 from headrace.lake.fetching import OffsetRange

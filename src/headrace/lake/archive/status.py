@@ -10,7 +10,8 @@ from headrace.client import Admin, Cluster
 from headrace.lake.archive.plan import hot_ranges
 from headrace.lake.storage.place import Place
 from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import Coverage
 from headrace.lake.table.table import TopicTable
 
 

@@ -23,17 +23,17 @@ from deltalake.exceptions import DeltaError
 
 from headrace.client import Admin, Cluster
 from headrace.cold_log import TableProof
-from headrace.lake.archive.history import CLEANUP, FORMAT, holes_in, is_dense
-from headrace.lake.archive.plan import hot_ranges
-from headrace.lake.archive.task import NothingSkipped, table_rows_of
+from headrace.lake.archive.plan import CLEANUP, FORMAT, hot_ranges, is_dense
+from headrace.lake.archive.task import NothingSkipped, holes_in, table_rows_of
 from headrace.lake.fetching import OffsetRange, Portion, fetch_range
 from headrace.lake.records.difference import COMPARED, first_difference
 from headrace.lake.records.digest import RowDigest
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
 from headrace.lake.table.delta_log import Note, note_of
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.proofs import save_proof
+from headrace.lake.table.snapshot import Coverage
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import ErrorCode, KafkaError
 

@@ -7,7 +7,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from headrace.cold_log import ColdTable
 from headrace.lake.storage.place import Place
-from headrace.lake.table.folders import folder_of_derived
+from headrace.lake.table.names import folder_of_derived
 from headrace.lake.table.proofs import load_proof
 from headrace.lake.table.snapshot import Snapshot
 

@@ -33,7 +33,7 @@ from headrace.lake.records import encode as encoding
 from headrace.lake.records.encode import EncodedBatch, Int64s
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.storage.s3 import open_bucket, open_object
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 
 OPEN_FILES = 64
 """Files kept open; a consumer that reads forward needs two at a time."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.lake.cold.frames import AskRetained
 from headrace.lake.cold.row_groups import FileCache, OpenFile, RowGroup
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.snapshot import Snapshot
 
 _NEVER_RULED_OUT = (1 << 63) - 1

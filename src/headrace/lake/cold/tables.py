@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from headrace.cold_log import ColdAway, ColdPartition
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.catalogue import place_of_table
-from headrace.lake.table.folders import folder_of, folder_of_organisation
+from headrace.lake.table.names import folder_of, folder_of_organisation
 from headrace.lake.table.snapshot import Identity, Snapshot, TableRefused
 from headrace.organisations import DEFAULT_ORGANISATION
 

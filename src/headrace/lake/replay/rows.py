@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.lake.storage.place import Place, reason
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.snapshot import TableRefused
 from headrace.lake.table.table import TopicTable
 
@@ -143,7 +143,7 @@ def _named(file: Place) -> Iterator[None]:
 def _checked(table: TopicTable, partition: int, bounds: Excerpt) -> Sequence[RangeFile]:
     """A partition's files; a table with missing or duplicate rows in the range is refused."""
     covered = table.of(partition)
-    for what, ranges in (("lacks", covered.missing()), ("has twice", covered.doubled())):
+    for what, ranges in (("lacks", covered.missing()), ("duplicates", covered.doubled())):
         for start, end in ranges:
             if bounds.overlap(RangeFile(partition, start, end, 0, "", "")):
                 raise TableRefused(

@@ -196,7 +196,7 @@ def _check_progress(offsets: QueryOffsets, starts: Positions, ends: Positions) -
         if end is None:
             offsets.losses.report(f"{topic}-{index}, which was read up to offset {start}, is gone.")
         elif end < start:
-            offsets.losses.report(f"{topic}-{index} was read up to offset {start} and now ends at {end}.")
+            offsets.losses.report(f"{topic}-{index} was read up to offset {start} but now ends at {end}.")
 
 
 def as_offset(at: Positions) -> Offset:

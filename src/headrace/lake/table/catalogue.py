@@ -19,7 +19,7 @@ from headrace.lake.records.table_schema import TABLE_SCHEMA
 from headrace.lake.storage.conditional_put import check_store
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import CHECKPOINT_EVERY
-from headrace.lake.table.folders import folder_of, folder_with_id, is_derived, is_folder_of
+from headrace.lake.table.names import folder_of, folder_with_id, is_derived, is_folder_of
 from headrace.lake.table.snapshot import CLUSTER, STARTS, TOPIC, TOPIC_ID, Identity, NoTable, TableRefused
 from headrace.lake.table.table import TopicTable
 

@@ -26,7 +26,8 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.lake.storage.place import PENDING, Place
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import Coverage
 
 CHECKPOINT_EVERY = 10
 """Commits between checkpoints."""

@@ -1,7 +1,7 @@
 """Writes a range of a partition as one Parquet file: ordered rows, row groups of a few megabytes, Delta statistics.
 
 With row groups of 4 to 8 MB a reader that wants one offset, or one hour, skips nearly all of a file. The file is built
-in memory and written as a whole, under a name that describes its content (`files`), so a killed task leaves at most a
+in memory and written as a whole, under a name that describes its content (`names`), so a killed task leaves at most a
 file that no commit names.
 
 Compression is most of the cost of a 1 KB row. So the archive compresses files quickly (snappy, which every reader
@@ -23,7 +23,7 @@ from headrace.lake.records.digest import RowDigest
 from headrace.lake.records.table_schema import TABLE_SCHEMA
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import GAP, RangeFile, name_file
+from headrace.lake.table.names import GAP, RangeFile, name_file
 
 ROW_GROUP_BYTES = 6 * 1024 * 1024
 _WITH_BOUNDS = ("partition", "offset", "timestamp", "timestamp_ms", "day")

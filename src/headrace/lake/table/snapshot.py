@@ -7,9 +7,11 @@ can be read while the next one is taken; taking the next one does not parse know
 
 from __future__ import annotations
 
+import bisect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
@@ -17,8 +19,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from headrace.lake.records.digest import NO_ROWS_CHAIN, chained
 from headrace.lake.storage.place import Place
-from headrace.lake.table.files import NO_FILES, Coverage, RangeFile, coverage_by_partition, read_name
+from headrace.lake.table.names import RangeFile, read_name
 
 CLUSTER, TOPIC, TOPIC_ID, STARTS = "headrace.cluster.id", "headrace.topic", "headrace.topic.id", "headrace.starts"
 _TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
@@ -47,6 +50,90 @@ class Identity(msgspec.Struct, frozen=True):
     def transaction(self, partition: int) -> str:
         """The application id of a partition's transactions."""
         return f"headrace/{self.cluster_id}/{self.topic_id.hex()}/{partition}"
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """The live files of one partition, in offset order."""
+
+    files: Sequence[RangeFile]
+
+    # As a whole
+
+    @property
+    def start(self) -> int:
+        return self.files[0].start
+
+    @property
+    def end(self) -> int:
+        return self.files[-1].end
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def chain(self) -> str:
+        """The running digest over all files."""
+        chain = NO_ROWS_CHAIN
+        for file in self.files:
+            chain = chained(chain, file.start, file.end, file.rows, file.digest)
+        return chain
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Accepted gaps: ranges lost before they were archived."""
+        return [(file.start, file.end) for file in self.files if file.is_gap]
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Ranges between the files that no file covers."""
+        return [(one.end, other.start) for one, other in pairwise(self.files) if one.end < other.start]
+
+    def doubled(self) -> list[tuple[int, int]]:
+        """Ranges covered by two files."""
+        return [(other.start, min(one.end, other.end)) for one, other in pairwise(self.files) if one.end > other.start]
+
+    # By offset
+
+    def at(self, offset: int) -> int | None:
+        """The index of the file that covers an offset."""
+        index = bisect.bisect_right(self.files, offset, key=lambda file: file.start) - 1
+        return index if index >= 0 and offset < self.files[index].end else None
+
+    def lacks(self, first: int, stop: int) -> int | None:
+        """The first offset of [first, stop) that is not covered; None: all are."""
+        index, position = self.at(first), first
+        while index is not None and position < stop:
+            position = self.files[index].end
+            follows = index + 1 < len(self.files) and self.files[index + 1].start == position
+            index = index + 1 if follows else None
+        return position if position < stop else None
+
+    def span(self, first: int, stop: int) -> Sequence[RangeFile]:
+        """The files that cover [first, stop)."""
+        begin, end = (self.at(first), self.at(stop - 1)) if first < stop else (None, None)
+        return self.files[begin : end + 1] if begin is not None and end is not None else []
+
+    def last_stretch(self) -> Sequence[RangeFile]:
+        """The last files without a break between them."""
+        first = len(self.files) - 1
+        while first > 0 and self.files[first - 1].end == self.files[first].start:
+            first -= 1
+        return self.files[max(first, 0) :]
+
+
+NO_FILES = Coverage([])
+
+
+def coverage_by_partition(files: Iterable[RangeFile]) -> dict[int, Coverage]:
+    """The files by partition, in offset order."""
+    found: dict[int, list[RangeFile]] = {}
+    for file in sorted(files):
+        found.setdefault(file.partition, []).append(file)
+    return {partition: Coverage(listed) for partition, listed in found.items()}
 
 
 class Snapshot(msgspec.Struct, frozen=True, dict=True):

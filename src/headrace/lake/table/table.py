@@ -30,8 +30,16 @@ from headrace.lake.table.delta_log import (
     shorten_log,
     take_back,
 )
-from headrace.lake.table.files import Coverage, RangeFile, coverage_by_partition
-from headrace.lake.table.snapshot import Identity, NoTable, Snapshot, StaleArchive, TableRefused
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import (
+    Coverage,
+    Identity,
+    NoTable,
+    Snapshot,
+    StaleArchive,
+    TableRefused,
+    coverage_by_partition,
+)
 
 _TRIES = 20
 """Attempts of a commit: an archive, a compaction and an expiry rarely commit at the same time."""

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from headrace.lake.records.digest import DIGEST_HEX
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import Coverage, RangeFile
-from headrace.lake.table.snapshot import StaleArchive
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import Coverage, StaleArchive
 from headrace.lake.typed.table import DerivedTable
 from headrace.lake.typed.writer import DerivedWriter
 from headrace.lake.upkeep.compaction import FAN_IN, TARGET_BYTES, first_merge
@@ -81,7 +81,7 @@ def merge_derived(plan: DerivedMergePlan) -> Written:
         with plan.table.open(file.path) as opened:
             content = opened.read_buffer()
         if hashlib.sha256(content).hexdigest()[:DIGEST_HEX] != file.digest:
-            raise ValueError(f"{file.path} is not as it was written")
+            raise ValueError(f"{file.path} has changed since it was written")
         parquet = pq.ParquetFile(pa.BufferReader(content))
         for group in range(parquet.num_row_groups):
             for rows in parquet.read_row_group(group).combine_chunks().to_batches():

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from headrace.client import Admin, Cluster, Reader
 from headrace.lake.storage.place import Place
 from headrace.lake.table.catalogue import find_table
-from headrace.lake.table.files import Coverage
-from headrace.lake.table.snapshot import Identity
+from headrace.lake.table.snapshot import Coverage, Identity
 from headrace.wire.special_times import EARLIEST, LATEST
 from headrace.wire.topic_partition import TopicPartition
 

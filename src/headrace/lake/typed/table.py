@@ -28,9 +28,18 @@ from headrace.lake.table.delta_log import (
     shorten_log,
     take_back,
 )
-from headrace.lake.table.files import Coverage, RangeFile, coverage_by_partition
-from headrace.lake.table.folders import folder_of, folder_of_derived, folder_with_id, is_folder_of
-from headrace.lake.table.snapshot import CLUSTER, STARTS, TOPIC, TOPIC_ID, Identity, Snapshot, StaleArchive
+from headrace.lake.table.names import RangeFile, folder_of, folder_of_derived, folder_with_id, is_folder_of
+from headrace.lake.table.snapshot import (
+    CLUSTER,
+    STARTS,
+    TOPIC,
+    TOPIC_ID,
+    Coverage,
+    Identity,
+    Snapshot,
+    StaleArchive,
+    coverage_by_partition,
+)
 from headrace.lake.typed.format import table_columns
 from headrace.schemas.bounds import SchemaRefused
 from headrace.schemas.definition import Definition, read_definition

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from headrace.lake.storage.place import Place, reason
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.typed.format import parser_of, table_columns
 from headrace.lake.typed.parser import Parsed, Parser
 from headrace.lake.typed.table import REJECTS_SCHEMA

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from headrace.lake.records.digest import DIGEST_HEX
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import RangeFile, name_file
+from headrace.lake.table.names import RangeFile, name_file
 
 ROW_GROUP_BYTES = 8 * 1024 * 1024
 _LAST_BUT_A_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 998_000, UTC)

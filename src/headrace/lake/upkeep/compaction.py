@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from headrace.lake.records.digest import RowDigest
 from headrace.lake.storage.place import Place
 from headrace.lake.table.delta_log import Written
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
 from headrace.lake.table.parquet_file import RangeWriter
-from headrace.lake.table.snapshot import StaleArchive, TableRefused
+from headrace.lake.table.snapshot import Coverage, StaleArchive, TableRefused
 from headrace.lake.table.table import TopicTable
 
 TARGET_BYTES = 128 * 1024 * 1024

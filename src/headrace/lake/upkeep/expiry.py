@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from headrace.client import Admin, Cluster
-from headrace.lake.table.files import Coverage, RangeFile
+from headrace.lake.table.names import RangeFile
+from headrace.lake.table.snapshot import Coverage
 from headrace.lake.table.table import TopicTable
 from headrace.wire.special_times import EARLIEST
 

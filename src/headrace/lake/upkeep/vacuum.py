@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from headrace.lake.storage.place import PENDING, Place
-from headrace.lake.table.files import has_mark
+from headrace.lake.table.names import has_mark
 
 LEAST_RETENTION_HOURS = 24
 DEFAULT_RETENTION_HOURS = 48

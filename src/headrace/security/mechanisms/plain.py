@@ -16,7 +16,7 @@ def read_plain(message: bytes) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise refused(PLAIN, "", "the message is not UTF-8") from None
     if len(parts) != 3 or not parts[1] or not parts[2]:
-        raise refused(PLAIN, "", "the message is not a name and a password")
+        raise refused(PLAIN, "", "the message has no name and password")
     authorization, name, password = parts
     if authorization not in ("", name):
         raise refused(PLAIN, name, "it asks to act as another user")

@@ -142,7 +142,7 @@ class Catalogue(SharedHash):
                 [*copy[:2], stored.get(VERSION, b""), *joined],
             )
         if written:
-            log.warning("the store had lost topic changes: written again")
+            log.warning("the store had lost topic changes; they were written again")
             await self.sweep()
         return bool(written)
 

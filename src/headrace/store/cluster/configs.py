@@ -61,7 +61,7 @@ class Configs(SharedHash):
     async def _write_back(self, copy: list[Argument]) -> bool:
         written = await super()._write_back(copy)
         if written:
-            log.warning("the store had lost config changes: written again")
+            log.warning("the store had lost config changes; they were written again")
         return written
 
 

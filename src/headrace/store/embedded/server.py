@@ -343,10 +343,10 @@ class EmbeddedValkey:
 
     def _report(self, failures: int, what: str) -> None:
         if failures < _LOOP_AFTER_FAILURES:
-            log.warning("the embedded server %s; starting it again", what, extra={"pid": self.pid})
+            log.warning("the embedded server %s; restarting it", what, extra={"pid": self.pid})
         elif failures == _LOOP_AFTER_FAILURES:
             log.error(
-                "the embedded server %s; it keeps failing and is tried again every %d s at most; its log ends: %s",
+                "the embedded server %s; it keeps failing and is restarted every %d s at most; its log ends: %s",
                 what,
                 _BACK_OFF_MAX_S,
                 self._claimed().log_tail(),

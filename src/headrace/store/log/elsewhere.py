@@ -35,7 +35,7 @@ async def append_elsewhere(
     for _ in range(_ATTEMPTS):
         end, epoch = await slot.scripts.run("log_end", [keys.log, keys.meta], [slot.link.identity])
         if end < 0:
-            raise StoreAway("its leader is taking it up") if end == _NOT_COMPARED else PartitionGone(topic.name)
+            raise StoreAway("its leader is still recovering it") if end == _NOT_COMPARED else PartitionGone(topic.name)
         await ask()
         stamped = bytearray(batch)
         stamp(stamped, 0, end, epoch)

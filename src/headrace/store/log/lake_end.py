@@ -81,12 +81,12 @@ class LakeEnd:
             if not self._is_told:
                 self._is_told = True
                 log.warning(
-                    "a tiered partition accepts no records until the lake says what it holds",
+                    "a tiered partition accepts no records until the lake reports its end offset",
                     extra={"partition": repr(self._partition), "why": str(error)},
                 )
             await asyncio.sleep(_ASK_AGAIN_S)
         except Exception:
-            log.exception("asking the lake failed", extra={"partition": repr(self._partition)})
+            log.exception("querying the lake failed", extra={"partition": repr(self._partition)})
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _find_out(self) -> None:
@@ -105,7 +105,7 @@ class LakeEnd:
         partition.end = max(partition.end, held_end)
         await recovery.raise_last_id(partition)
         log.error(
-            "the store went back in time behind the lake: the log continues after the end of the lake",
+            "the store lost records that the lake has: the log continues after the lake's end",
             extra={"partition": repr(partition), "from_offset": lost_from, "to_offset": held_end},
         )
         partition.tell_watchers()

@@ -287,7 +287,7 @@ class Appender(ABC, Generic[F]):
         """A fault of ours: the next append looks first, and is not held up."""
         log.exception("an append failed", extra={"partition": repr(self._partition)})
         self._flight = flight
-        self._fail_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "what became of the batch is not known"))
+        self._fail_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the outcome of the batch is unknown"))
         self._partition.doubt()
 
     def _refused(self, error: RedisError) -> None:

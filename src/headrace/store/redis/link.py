@@ -209,8 +209,8 @@ class RedisLink:
                 await self._greet(wire)
                 self.wire = wire
         except TimeoutError:
-            wire.abort("no answer to the greeting")
-            raise StoreAway(f"{address}: no answer to the greeting") from None
+            wire.abort("no reply to the handshake")
+            raise StoreAway(f"{address}: no reply to the handshake") from None
         except OutcomeUnknown:
             # A greeting changes nothing, so it does not matter how much of it arrived.
             hint = "one that wants a certificate?" if address.tls else "one with TLS?"

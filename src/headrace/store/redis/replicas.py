@@ -37,7 +37,7 @@ class NotEnoughReplicas(KafkaError):
     def __init__(self, wanted: int, found: int) -> None:
         super().__init__(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"min.insync.replicas asks for {wanted + 1} copies; the server has {found} replica(s) in step.",
+            f"min.insync.replicas asks for {wanted + 1} copies; the server has {found} replica(s) in sync.",
         )
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _SEND_BUFFER_BYTES = 4 << 20
 _HELD_BACK_BYTES = 256 << 10
-_NOT_TAKEN_IN = "a reply of redis was not taken in"
+_FAILED = "processing a reply from redis failed"
 
 Then = Callable[[Any, Exception | None], None]
 """Called with a reply, or with why there is none, in the turn in which it arrives: no future, no later turn."""
@@ -149,7 +149,7 @@ class RedisWire(asyncio.Protocol):
                     try:
                         then(reply, None)
                     except Exception:
-                        log.exception(_NOT_TAKEN_IN)
+                        log.exception(_FAILED)
                 elif future is not None:
                     round_trips.observe(now - sent)
                     if not future.done():
@@ -223,4 +223,4 @@ def _tell(then: Then, reply: Any, error: Exception | None) -> None:
     try:
         then(reply, error)
     except Exception:
-        log.exception(_NOT_TAKEN_IN)
+        log.exception(_FAILED)

@@ -60,5 +60,5 @@ class SecurityRows(SharedHash):
     async def _write_back(self, copy: list[Argument]) -> bool:
         written = await super()._write_back(copy)
         if written:
-            log.warning("the store had lost security changes: written again", extra={"key": self.key})
+            log.warning("the store had lost security changes; they were written again", extra={"key": self.key})
         return written

@@ -88,7 +88,7 @@ class StreamWriter(Appender[_Flight]):
         else:
             count = sum(pending.header.count for pending in flight.pendings)
             if (explicit := _explicit(ids.bits, free, count)) is None:
-                error = RedisError(f"ERR no id is left after {ids.last}, which was chosen by hand")
+                error = RedisError(f"ERR no id is left after {ids.last}, which Redis code chose")
                 asyncio.get_running_loop().call_soon(then, None, error)
                 return
             place = (0, explicit, 0, 1)
