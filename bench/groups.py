@@ -8,7 +8,6 @@ time; what a member waits in all is a figure of its own.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from tests.broker.members import MEMBER_ID_REQUIRED, NONE, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Member
 from tests.broker_process import wait_until
 
+from bench.crowd import Crowd
 from bench.report import HEADRACE, KAFKA, Figure, Report
 from bench.systems import CpuMeter, System, lineup, take_turns, topic, values_of
 from headrace.client.cluster import Cluster
@@ -87,40 +87,17 @@ def form_turn(size: int, system: System) -> Formed:
     """Forms a group of so many members twice."""
     group = f"group-{time.time_ns()}"
     _wait_for_coordinator(system, group)
-    with contextlib.ExitStack() as stack, CpuMeter(system.pids) as meter:
-        members = [stack.enter_context(Member(system, group, client_id=f"c{n}")) for n in range(size)]
+    with Crowd(system, group, size) as members, CpuMeter(system.pids) as meter:
         began = time.perf_counter()
-        for member in members:
-            member.ask_join()
-        assert {member.joined().error_code for member in members} == {MEMBER_ID_REQUIRED}
-        _join_and_sync(members)
+        members.get_ids(MEMBER_ID_REQUIRED)
+        members.join_and_sync()
         took = time.perf_counter() - began
-        leaver = members.pop(size // 2)
         began = time.perf_counter()
-        leaver.leave()
-        _all_are_told(members)
-        _join_and_sync(members)
+        members.leave(size // 2)
+        members.heartbeat(REBALANCE_IN_PROGRESS)  # it tells each that it has to join again
+        members.join_and_sync()
         again = time.perf_counter() - began
     return Formed(took % _DELAY_S * 1000, took * 1000, again * 1000, meter.used_s["broker"] * 1000)
-
-
-def _all_are_told(members: list[Member]) -> None:
-    """Each learns by its heartbeat that it has to join again."""
-    for member in members:
-        member.ask_heartbeat()
-    assert {member.heard() for member in members} == {REBALANCE_IN_PROGRESS}
-
-
-def _join_and_sync(members: list[Member]) -> None:
-    for member in members:
-        member.ask_join()
-    answers = [member.joined() for member in members]
-    assert {answer.error_code for answer in answers} == {NONE}
-    (led,) = [answer for answer in answers if answer.members]
-    assert len(led.members) == len(members)
-    for member in members:
-        member.ask_sync({one.id: b"part" for one in members} if member.id == led.leader else None)
-    assert {member.synced().error_code for member in members} == {NONE}
 
 
 # -- offsets ----------------------------------------------------------------------------------------------------
