@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.broker.owned.contract import Name
 from headrace.broker.rights.asking import Ask, OnCluster
 from headrace.broker.rights.checks import Checks
 from headrace.broker.transactions.joining import Producing
@@ -30,7 +31,6 @@ from headrace.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
-    from headrace.broker.groups.coordinator import MemberRequest
     from headrace.broker.owned.thing import Thing
     from headrace.broker.transactions.coordinator import Shown
     from headrace.groups.classic import Group
@@ -238,12 +238,15 @@ class Access(Checks):
         self.check(operation, ResourceType.GROUP, request.group_id)
         return self.broker.coordinator.ask(self.caller.organisation, request, kind)
 
-    def submit_to_group(self, operation: Operation, request: MemberRequest, answer: Any) -> bool:
-        """The same with a token that sends the answer itself; False if the right is missing: ask with `ask_group`."""
+    def submit_to_group(self, operation: Operation, request: Request, answer: Any) -> bool:
+        """The same with a token that sends the answer itself; False if the right is missing: ask with `ask_group`.
+
+        Not for commits: those may have to wait for pending ones.
+        """
         rights = self._rights
         if rights is not None and not rights.allows(operation, ResourceType.GROUP, request.group_id):
             return False
-        self.broker.coordinator.submit(self.caller.organisation, request, answer)
+        self.broker.coordinator.submit(Name(self.caller.organisation, request.group_id), request, answer)
         return True
 
     async def group(self, operation: Operation, group_id: str) -> Thing[Group]:

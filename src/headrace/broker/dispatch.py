@@ -134,6 +134,7 @@ class Dispatch:
     def __init__(self, broker: Broker, metrics: RequestMetrics) -> None:
         self._broker = broker
         self._metrics = metrics
+        self.count_error = metrics.count_error
 
     def go_straight(self, slot: RequestSlot, connection: Connection) -> bool:
         """Answers a request from memory, now or when the store's reply or an append wakes it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from headrace.broker.groups.kind import GroupKind, coordinator_error
 from headrace.broker.groups.offsets_feed import OffsetsFeed
@@ -17,7 +17,7 @@ from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.broker.owned.upkeep import OwnedUpkeep
 from headrace.groups.classic import ClassicState, Group
-from headrace.groups.classic.events import Commit, Heartbeat, Join, OffsetDelete, Request, Sync
+from headrace.groups.classic.events import Commit, OffsetDelete, Request
 from headrace.groups.settings import GroupSettings
 from headrace.store.cluster.owned.groups import Committed
 from headrace.store.cluster.owned.mirror import Mirror
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
-MemberRequest = Join | Sync | Heartbeat
 
 
 class Coordinator:
@@ -42,6 +41,8 @@ class Coordinator:
         feed = OffsetsFeed(store)
         kind = GroupKind(store.groups, Mirror(store), feed, settings, store.clock)
         self._groups: Runtime[Group] = Runtime(store, store.groups.owned, kind, self.now_ms)
+        self.submit = self._groups.ask
+        """Decides a request whose token acts like a future, and whose answer does not depend on offsets."""
         self._upkeep = OwnedUpkeep(self._groups)
         self._offsets_topic = OffsetsTopic(store, self._groups, feed)
         self._retention = OffsetRetention(store, self._groups, retention_check_ms)
@@ -71,10 +72,6 @@ class Coordinator:
             return self._ask_behind_pending(name, request, answer)
         self._groups.ask(name, request, answer)
         return answer
-
-    def submit(self, org: str, request: MemberRequest, answer: Any) -> None:
-        """The same for a request whose token acts like a future, and whose answer does not depend on offsets."""
-        self._groups.ask(Name(org, request.group_id), request, answer)
 
     async def _ask_behind_pending(self, name: Name, request: Request, answer: asyncio.Future[Answer]) -> Answer:
         """The same, after earlier commits are settled."""

@@ -18,7 +18,6 @@ from headrace.wire.messages.sync_group import SyncGroupRequest
 if TYPE_CHECKING:
     from headrace.broker.call import Call
     from headrace.broker.dispatch import Dispatch
-    from headrace.wire.codec import Pieces
 
 MemberRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest
 
@@ -54,25 +53,32 @@ class _OwedAnswer(msgspec.Struct, eq=False):
         return self.is_done
 
     def set_result(self, answer: Any) -> None:
-        pieces: Pieces | None = None
+        call = self.call
+        header = call.slot.header
         try:
-            pieces = self.dispatch.packed(self.call, self.handler.response_of(answer))
+            pieces = self.handler.frame_of(call.version, header.correlation_id, answer)
+            if answer.error:
+                self.dispatch.count_error(header.api_key, answer.error)
         except Exception:
-            self.call.connection.failed(self.call.slot)
-        self._end(pieces)
+            call.connection.failed(call.slot)
+            self._end_unanswered()
+            return
+        self.is_done = True
+        call.slot.on_cancel = None
+        call.connection.answered(call.slot, pieces)
 
     def set_exception(self, error: BaseException) -> None:
         """A bug; the connection is closed, as with any other request that failed."""
         self.call.connection.failed(self.call.slot, error)
-        self._end(None)
+        self._end_unanswered()
 
     def cancel(self) -> None:
         """The client has gone."""
         if not self.is_done:
-            self._end(None)
+            self._end_unanswered()
 
-    def _end(self, pieces: Pieces | None) -> None:
+    def _end_unanswered(self) -> None:
         self.is_done = True
         slot = self.call.slot
         slot.on_cancel = None
-        self.call.connection.answered(slot, pieces)
+        self.call.connection.answered(slot, None)

@@ -9,7 +9,9 @@ from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import HeartbeatAnswer
 from headrace.groups.classic.events import Heartbeat
 from headrace.security.acls import Operation
+from headrace.wire.codec import Pieces
 from headrace.wire.errors import ErrorCode
+from headrace.wire.group_answers import heartbeat_answer
 from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -17,7 +19,7 @@ async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), HeartbeatAnswer)
-    return response_of(answer)
+    return HeartbeatResponse(error_code=answer.error)
 
 
 def event_of(call: Call, request: HeartbeatRequest, token: Hashable) -> Heartbeat:
@@ -31,5 +33,5 @@ def event_of(call: Call, request: HeartbeatRequest, token: Hashable) -> Heartbea
     )
 
 
-def response_of(answer: HeartbeatAnswer) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=answer.error)
+def frame_of(version: int, correlation_id: int, answer: HeartbeatAnswer) -> Pieces:
+    return [heartbeat_answer(version, correlation_id, answer.error)]

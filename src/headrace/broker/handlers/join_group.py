@@ -10,7 +10,11 @@ from headrace.groups.classic.answers import JoinAnswer
 from headrace.groups.classic.events import Join
 from headrace.groups.classic.state import Protocol
 from headrace.security.acls import Operation
+from headrace.wire.apis import JOIN_GROUP
+from headrace.wire.codec import Pieces
 from headrace.wire.errors import ErrorCode
+from headrace.wire.frame import response_frame
+from headrace.wire.group_answers import join_answer
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 
@@ -18,7 +22,7 @@ async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     if not request.group_id:
         return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
     answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), JoinAnswer)
-    return response_of(answer)
+    return _response(answer)
 
 
 def event_of(call: Call, request: JoinGroupRequest, token: Hashable) -> Join:
@@ -37,7 +41,7 @@ def event_of(call: Call, request: JoinGroupRequest, token: Hashable) -> Join:
     )
 
 
-def response_of(answer: JoinAnswer) -> JoinGroupResponse:
+def _response(answer: JoinAnswer) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
@@ -48,3 +52,20 @@ def response_of(answer: JoinAnswer) -> JoinGroupResponse:
         member_id=answer.member_id,
         members=[JoinGroupResponseMember(m.member_id, m.instance_id, m.metadata) for m in answer.members],
     )
+
+
+def frame_of(version: int, correlation_id: int, answer: JoinAnswer) -> Pieces:
+    if answer.members:
+        return response_frame(JOIN_GROUP, _response(answer), version, correlation_id)
+    frame = join_answer(
+        version,
+        correlation_id,
+        answer.error,
+        answer.generation,
+        answer.protocol_type,
+        answer.protocol_name,
+        answer.leader,
+        answer.skip_assignment,
+        answer.member_id,
+    )
+    return [frame]

@@ -9,7 +9,9 @@ from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import SyncAnswer
 from headrace.groups.classic.events import Sync
 from headrace.security.acls import Operation
+from headrace.wire.codec import Pieces
 from headrace.wire.errors import ErrorCode
+from headrace.wire.group_answers import sync_answer
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -17,7 +19,7 @@ async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), SyncAnswer)
-    return response_of(answer)
+    return SyncGroupResponse(0, answer.error, answer.protocol_type, answer.protocol_name, answer.assignment)
 
 
 def event_of(call: Call, request: SyncGroupRequest, token: Hashable) -> Sync:
@@ -34,10 +36,8 @@ def event_of(call: Call, request: SyncGroupRequest, token: Hashable) -> Sync:
     )
 
 
-def response_of(answer: SyncAnswer) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        error_code=answer.error,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name,
-        assignment=answer.assignment,
+def frame_of(version: int, correlation_id: int, answer: SyncAnswer) -> Pieces:
+    frame = sync_answer(
+        version, correlation_id, answer.error, answer.protocol_type, answer.protocol_name, answer.assignment
     )
+    return [frame]

@@ -62,6 +62,10 @@ class RequestMetrics:
         """Counts the errors in an answer."""
         _WALKS[response.__class__](response, api_key, self._errors)
 
+    def count_error(self, api_key: int, code: int) -> None:
+        """The same for an answer that has one error, or none, and is packed by hand."""
+        self._errors[api_key, code] += 1
+
     def samples(self) -> Iterator[Sample]:
         apis = sorted(self._seconds.items())
         for key, histogram in apis:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.broker.owned.contract import Kind, Name, State
-from headrace.broker.owned.steps import Asked, Looked, Step
+from headrace.broker.owned.steps import Looked, Step
 from headrace.broker.owned.thing import Thing
 from headrace.store.cluster.owned.things import OwnedStore
 from headrace.store.confidence import Outlook
@@ -39,6 +39,8 @@ class Runtime(Generic[State]):
         self._unstored: dict[Name, Thing[State]] = {}
         """Things without stored state, oldest first."""
         self._store = store
+        self.owns_now = store.nodes.owns_now
+        """Whether something, by its id as bytes, is ours and our lease is beyond doubt."""
         self._is_closed = False
 
     def close(self) -> None:
@@ -88,7 +90,7 @@ class Runtime(Generic[State]):
         thing = self.things.get(name)
         if thing is None:
             thing = self._thing(name)
-        thing.submit(Asked(self.kind, event, answer))
+        thing.ask(event, answer)
 
     async def look(self, name: Name, make_event: Callable[[Thing[State]], Any] | None = None) -> Thing[State]:
         """The thing, with all that came before decided. An event that is made of it then is decided, too."""

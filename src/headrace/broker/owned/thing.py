@@ -16,7 +16,7 @@ from headrace.broker.owned import answers
 from headrace.broker.owned.alarm import Alarm
 from headrace.broker.owned.changes import apply, difference
 from headrace.broker.owned.contract import Decision, Name, State
-from headrace.broker.owned.steps import Fired, Resumed, Step
+from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
 from headrace.broker.owned.timers import Timers
 from headrace.broker.owned.unpacking import unpacked_fields, unpacked_rows
 from headrace.store.cluster.owned.things import Changes, OwnershipLost, Taken
@@ -55,6 +55,7 @@ class Thing(Generic[State]):
         self.timers: Timers[Hashable] = Timers()
         self.now_ms = runtime.now_ms
         self._runtime = runtime
+        self._owns_now, self._key = runtime.owns_now, name.id.encode()
         self._kind = runtime.kind
         self._store = runtime.stored
         self._owner: str | None = None
@@ -98,10 +99,28 @@ class Thing(Generic[State]):
             not self.is_gone
             and not self._must_go
             and (self._confidence.seen is self._outlook.view or self.is_settled)
-            and self._runtime.may_decide(self.name)
+            and self._owns_now(self._key)
         )
 
     # -- steps --------------------------------------------------------------------------------------------------
+
+    def ask(self, event: Any, answer: asyncio.Future[Any]) -> None:
+        """Takes a request now if possible, else in its turn. The usual case is written out: it needs no step."""
+        if self._is_working or not self._is_ready():
+            self.submit(Asked(self._kind, event, answer))
+            return
+        try:
+            decision = self.machine.decide(self.state, event, self.now_ms())
+        except Exception as error:
+            Asked(self._kind, event, answer).failed(error)
+            return
+        if decision.is_durable:
+            self._open = Asked(self._kind, event, answer), decision
+            self._begin_work()
+            return
+        self.adopt(decision)
+        if self._owner is None:
+            self._drop_if_nothing()
 
     def submit(self, step: Step[State]) -> None:
         """Takes a step now if possible, else in its turn."""
@@ -114,6 +133,9 @@ class Thing(Generic[State]):
             if self._owner is None:
                 self._drop_if_nothing()
             return
+        self._begin_work()
+
+    def _begin_work(self) -> None:
         self._is_working = True
         self._runtime.spawn(self._work(), self._stopped)
 
@@ -274,12 +296,16 @@ class Thing(Generic[State]):
     def adopt(self, decision: Decision[State]) -> None:
         """Adopts a decision and sends its answers."""
         self.state = decision.state
-        self.timers.adopt(decision.timers)
-        self._alarm.set(self.timers.wake_ms())
+        self._alarm.set(self.timers.adopt(decision.timers))
         if self._owner is None and self.state is not None and not self.is_gone:
             self._runtime.keep_unstored(self)
-        if decision.replies:
-            answers.send(decision.replies)
+        replies = decision.replies
+        if len(replies) == 1:
+            future, answer = replies[0]
+            if not future.done():
+                future.set_result(answer)
+        elif replies:
+            answers.send(replies)
 
     # -- being sure ---------------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ class Timers(Generic[Key]):
         self._deadlines: dict[Key, int] = {}
         self._wake_ms: int | None = None
 
-    def adopt(self, changes: Mapping[Key, int | None]) -> None:
-        """Sets and cancels timers. Cancelling an unarmed one does nothing."""
+    def adopt(self, changes: Mapping[Key, int | None]) -> int | None:
+        """Sets and cancels timers; when to wake up (`wake_ms`). Cancelling an unarmed one does nothing."""
         for key, deadline_ms in changes.items():
             if deadline_ms is None:
                 self._deadlines.pop(key, None)
@@ -28,6 +28,7 @@ class Timers(Generic[Key]):
             self._deadlines[key] = deadline_ms
             if self._wake_ms is None or deadline_ms < self._wake_ms:
                 self._wake_ms = deadline_ms
+        return self._wake_ms if self._deadlines else None
 
     def armed(self) -> Mapping[Key, int]:
         return self._deadlines

@@ -67,6 +67,8 @@ def _is_full(group: Group, event: Join, max_size: int) -> bool:
 
     A static member that comes back does not make the group larger, even without its member id.
     """
+    if len(group.members) < max_size:
+        return False
     member_id = event.member_id
     if not member_id and event.instance_id is not None:
         member_id = group.instances.get(event.instance_id, "")

@@ -156,7 +156,9 @@ class Nodes:
 
     def owns_now(self, what: bytes) -> bool:
         """Whether something belongs to this node and its lease is valid, in one question: every group request asks."""
-        return self._now_s() < self._valid_until and self._leadership.owner(what).id == self.me.id
+        live = self.live
+        owner = live[0] if len(live) == 1 else self._leadership.owner(what)
+        return owner.id == self.me.id and self._now_s() < self._valid_until
 
     # -- the lease ----------------------------------------------------------------------------------------------
 
