@@ -151,7 +151,12 @@ class OffsetsTopic:
 
 def _differ(one: Group, other: Group) -> bool:
     """Whether members or assignments are other than before; frozen, they are compared by identity first."""
-    return one.generation != other.generation or one.leader != other.leader or one.members != other.members
+    return (
+        one.generation != other.generation
+        or one.leader != other.leader
+        or one.are_assigned != other.are_assigned
+        or one.members != other.members
+    )
 
 
 def _shown(group: Group, now_ms: int) -> ShownGroup:
@@ -170,7 +175,7 @@ def _shown(group: Group, now_ms: int) -> ShownGroup:
                 member.rebalance_timeout_ms,
                 member.session_timeout_ms,
                 member.metadata(group.protocol_name) or b"",
-                member.assignment,
+                group.assignment(member),
             )
             for member in group.members.values()
         ),

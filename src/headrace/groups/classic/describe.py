@@ -72,7 +72,7 @@ def _described_members(group: Group, protocol_name: str | None) -> tuple[Describ
             client_id=member.client_id,
             client_host=member.client_host,
             metadata=member.metadata(protocol_name) or b"",
-            assignment=member.assignment,
+            assignment=group.assignment(member),
         )
         for member in group.members.values()
     )

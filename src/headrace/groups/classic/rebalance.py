@@ -4,8 +4,6 @@ Both halves of a rebalance have a time limit. Members that do not rejoin in time
 are expected back; members that joined but do not sync in time are removed as well.
 """
 
-import msgspec
-
 from headrace.groups.classic.answers import JoinAnswer, JoinedMember, SyncAnswer
 from headrace.groups.classic.members import remove_member, vote
 from headrace.groups.classic.scene import Turn
@@ -118,11 +116,7 @@ def _hand_out_generation(turn: Turn) -> None:
     group = turn.group
     group.protocol_name = vote(group)
     group.empty_since_ms = None
-    # An assignment belongs to the generation that it was made for.
-    group.members = {
-        member_id: msgspec.structs.replace(member, assignment=b"") if member.assignment else member
-        for member_id, member in group.members.items()
-    }
+    group.are_assigned = False
     turn.move(Trigger.ALL_JOINED)
     group.unsynced = set(group.members)
     for member_id in group.members:

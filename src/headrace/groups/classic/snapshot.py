@@ -26,6 +26,7 @@ class StoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None
     empty_since_ms: int | None
     members: tuple[Member, ...]
+    are_assigned: bool = True
 
 
 class BadSnapshot(ValueError):
@@ -45,6 +46,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     empty_since_ms: int | None
     members: tuple[str, ...]
     """Their ids, oldest first."""
+    are_assigned: bool = True
 
 
 HEAD = "head"
@@ -70,7 +72,8 @@ def fields(stored: StoredGroup) -> dict[str, Head | Member]:
         protocol_name=stored.protocol_name,
         leader=stored.leader,
         empty_since_ms=stored.empty_since_ms,
-        members=tuple(member.member_id for member in stored.members),
+        members=tuple([member.member_id for member in stored.members]),
+        are_assigned=stored.are_assigned,
     )
     return {HEAD: head} | {_MEMBER + member.member_id: member for member in stored.members}
 
@@ -95,6 +98,7 @@ def from_fields(group_id: str, found: Mapping[str, Any]) -> StoredGroup:
         leader=head.leader,
         empty_since_ms=head.empty_since_ms,
         members=members,
+        are_assigned=head.are_assigned,
     )
 
 
@@ -130,6 +134,7 @@ def take(group: Group) -> StoredGroup:
         leader=None if initial else group.leader,
         empty_since_ms=group.empty_since_ms,
         members=() if initial else tuple(group.members.values()),
+        are_assigned=group.are_assigned,
     )
 
 
@@ -144,6 +149,7 @@ def restore(stored: StoredGroup) -> Group:
         protocol_name=stored.protocol_name,
         leader=stored.leader,
         empty_since_ms=stored.empty_since_ms,
+        are_assigned=stored.are_assigned,
         is_stored=True,
     )
     for member in stored.members:

@@ -72,6 +72,10 @@ class Group(msgspec.Struct, kw_only=True):
     members: dict[str, Member] = msgspec.field(default_factory=dict)
     """By member id, oldest first: the order in which leaders are replaced."""
 
+    are_assigned: bool = True
+    """Whether assignments are of this generation. Those of the one before stay with their members until the leader's
+    come: of those that stay the same nothing has to be stored."""
+
     is_stored: bool = False
     pending: set[str] = msgspec.field(default_factory=set)
     """Handed-out member ids that nobody joined with yet."""
@@ -96,6 +100,10 @@ class Group(msgspec.Struct, kw_only=True):
             instances=self.instances.copy(),
             support=self.support.copy(),
         )
+
+    def assignment(self, member: Member) -> bytes:
+        """An assignment belongs to the generation that it was made for."""
+        return member.assignment if self.are_assigned else b""
 
     def is_nothing(self) -> bool:
         """Whether it only ever handed ids out, and nobody can come with one any more."""

@@ -67,9 +67,12 @@ def _assign(turn: Turn, assignments: dict[str, bytes]) -> None:
     """Members that the leader forgot get an empty assignment; ids that are no members are ignored."""
     group = turn.group
     group.members = {
-        member_id: msgspec.structs.replace(member, assignment=assignments.get(member_id, b""))
+        member_id: member
+        if (given := assignments.get(member_id, b"")) == member.assignment
+        else msgspec.structs.replace(member, assignment=given)
         for member_id, member in group.members.items()
     }
+    group.are_assigned = True
     turn.move(Trigger.ASSIGNED)
     turn.store()
     for member_id in list(group.syncs):

@@ -11,14 +11,22 @@ OWNED_SOURCES = {
         redis.call('HSET', KEYS[1], 'owner', owner)
         return {owner, before, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
-    # ARGV: owner, how many arguments set something, those in threes (key, field, value), then twos (key, field).
+    # ARGV: owner; then for each key how many arguments set something, those (field, value), how many remove, and those
+    # (field). A command takes many of them: a rebalance may change every member of a group.
     "write_owned": """
         if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
-        local removed_from = 3 + tonumber(ARGV[2])
-        for at = 3, removed_from - 1, 3 do
-            redis.call('HSET', KEYS[tonumber(ARGV[at])], ARGV[at + 1], ARGV[at + 2])
+        local at = 2
+        local function run(command, key)
+            local last = at + tonumber(ARGV[at])
+            for first = at + 1, last, 1000 do
+                redis.call(command, key, unpack(ARGV, first, math.min(first + 999, last)))
+            end
+            at = last + 1
         end
-        for at = removed_from, #ARGV, 2 do redis.call('HDEL', KEYS[tonumber(ARGV[at])], ARGV[at + 1]) end
+        for _, key in ipairs(KEYS) do
+            run('HSET', key)
+            run('HDEL', key)
+        end
         return 1
     """,
     "delete_owned": """

@@ -115,15 +115,17 @@ class OwnedStore:
 
     async def write(self, org: str, name: str, owner: str, changes: Changes) -> None:
         """Stores changes, all or none."""
-        kept: list[Argument] = []
-        gone: list[Argument] = []
-        for place, values in enumerate(changes, 1):
+        arguments: list[Argument] = [owner]
+        for values in changes:
+            kept: list[Argument] = []
+            gone: list[Argument] = []
             for field, value in values.items():
                 if value is None:
-                    gone += (place, field)
+                    gone.append(field)
                 else:
-                    kept += (place, field, value)
-        await self._guarded(org, name, "write_owned", [owner, len(kept), *kept, *gone])
+                    kept += (field, value)
+            arguments += (len(kept), *kept, len(gone), *gone)
+        await self._guarded(org, name, "write_owned", arguments)
 
     async def restore(self, org: str, name: str, owner: str, changes: Changes) -> None:
         """Writes back what a store that went back in time has lost."""
