@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from headrace.broker.access import Access
 from headrace.broker.quotas.quotas import QuotaExceeded
@@ -31,6 +32,10 @@ class Call(Access):
         """Whether the client understands that changes are refused for its quota's sake."""
         self.pause_ms = 0
         """How long the client has to pause after this."""
+
+    def new_token(self) -> asyncio.Future[Any]:
+        """For the answer of a group, which may come long after the request."""
+        return asyncio.get_running_loop().create_future()
 
     def charge_mutations(self, partitions: int) -> None:
         quotas = self.broker.quotas

@@ -39,6 +39,15 @@ def test_assignments_end_with_their_generation() -> None:
     assert [m.assignment for m in describe(driver.group, GROUP_ID, 5).members] == [b"", b""]
 
 
+def test_assignments_that_ended_do_not_come_back_with_a_restart_or_another_rebalance() -> None:
+    driver, follower = group_in(ClassicState.COMPLETING_REBALANCE)
+    driver.restart()
+    assert [m.assignment for m in describe(driver.group, GROUP_ID, 5).members] == [b"", b""]
+    driver.leave_one(follower)
+    assert driver.is_in(ClassicState.PREPARING_REBALANCE)
+    assert [m.assignment for m in describe(driver.group, GROUP_ID, 5).members] == [b""]
+
+
 def test_a_group_with_members_is_not_empty_since_any_time() -> None:
     driver, _ = group_in(ClassicState.STABLE)
     assert describe(driver.group, GROUP_ID, 5).empty_since_ms is None

@@ -181,3 +181,22 @@ class TestManyMembers:
         assert decision.state is driver.group
         assert decision.store is None
         assert len(decision.timers) == 1
+
+
+def test_a_rebalance_that_changes_no_assignment_stores_no_member_again() -> None:
+    driver, (leader, follower) = stable_group()
+    assert driver.stored is not None
+    before = dict(driver.stored)
+    rejoin(driver, follower, leader)
+    driver.sync_all(leader)
+    changed = {field for field, raw in driver.stored.items() if before[field] != raw}
+    assert changed == {"head"}
+
+
+def test_a_member_that_the_leader_forgets_has_no_assignment() -> None:
+    driver, (leader, follower) = stable_group()
+    rejoin(driver, follower, leader)
+    driver.sync(leader, assignments={leader: b"all"})
+    assert driver.synced(driver.sync(follower)).assignment == b""
+    driver.restart()
+    assert driver.synced(driver.sync(follower)).assignment == b""

@@ -131,7 +131,8 @@ class GroupKind:
                 self.pending.add(name)
             elif committed is not None and not isinstance(row, PendingOffset):
                 self._mirror.committed(*name, row, committed.offset)
-        self._feed.committed(name, rows)
+        if self._feed.is_open(name.org):
+            self._feed.committed(name, rows)
 
     def buried(self, name: Name, rows: Mapping[Row, Committed | PendingCommit]) -> None:
         self._feed.buried(name, rows)

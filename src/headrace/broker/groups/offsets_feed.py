@@ -62,6 +62,8 @@ class OffsetsFeed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._due: dict[str, dict[FeedKey, Shown]] = {}
+        self.is_open = self._due.__contains__
+        """Whether an organisation's topic is read: asked with every commit."""
         self._appending: set[str] = set()
 
     def open(self, org: str) -> None:
@@ -74,8 +76,7 @@ class OffsetsFeed:
 
     def committed(self, name: Name, rows: Mapping[Row, Committed | PendingCommit | None]) -> None:
         """Commits were stored, or deleted."""
-        if name.org in self._due:
-            self.note(name.org, _keyed(name, rows))
+        self.note(name.org, _keyed(name, rows))
 
     def buried(self, name: Name, rows: Mapping[Row, Committed | PendingCommit]) -> None:
         """A group was deleted with these commits."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.broker.rights.asking import NotAuthorized
 from headrace.groups.classic.answers import DeleteAnswer
 from headrace.groups.classic.events import Delete
@@ -26,7 +25,7 @@ async def _delete(call: Call, group_id: str) -> DeletableGroupResult:
     code = ErrorCode.INVALID_GROUP_ID
     try:
         if group_id:
-            delete = Delete(token=new_token(), group_id=group_id, version=call.version)
+            delete = Delete(token=call.new_token(), group_id=group_id, version=call.version)
             answer = await call.ask_group(Operation.DELETE, delete, DeleteAnswer)
             code = ErrorCode(answer.error)
             if not code:

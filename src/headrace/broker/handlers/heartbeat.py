@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import HeartbeatAnswer
 from headrace.groups.classic.events import Heartbeat
 from headrace.security.acls import Operation
@@ -18,7 +17,7 @@ from headrace.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 async def handle(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), HeartbeatAnswer)
+    answer = await call.ask_group(Operation.READ, event_of(call, request, call.new_token()), HeartbeatAnswer)
     return HeartbeatResponse(error_code=answer.error)
 
 

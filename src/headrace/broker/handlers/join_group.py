@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import JoinAnswer
 from headrace.groups.classic.events import Join
 from headrace.groups.classic.state import Protocol
@@ -21,7 +20,7 @@ from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     if not request.group_id:
         return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
-    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), JoinAnswer)
+    answer = await call.ask_group(Operation.READ, event_of(call, request, call.new_token()), JoinAnswer)
     return _response(answer)
 
 

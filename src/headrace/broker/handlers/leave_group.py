@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import LEAVE_ROWS_FROM, LeaveAnswer
 from headrace.groups.classic.events import Leave, LeavingMember
 from headrace.security.acls import Operation
@@ -18,7 +17,7 @@ async def handle(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         members = tuple(LeavingMember(m.member_id, m.group_instance_id) for m in request.members)
     else:
         members = (LeavingMember(request.member_id),)
-    leave = Leave(token=new_token(), group_id=request.group_id, version=call.version, members=members)
+    leave = Leave(token=call.new_token(), group_id=request.group_id, version=call.version, members=members)
     answer = await call.ask_group(Operation.READ, leave, LeaveAnswer)
     return LeaveGroupResponse(
         error_code=answer.error,

@@ -7,7 +7,6 @@ alone does not reach the group; the group's error takes precedence over metadata
 from __future__ import annotations
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.broker.rights.asking import NotAuthorized
 from headrace.groups.classic.answers import CommitAnswer
 from headrace.groups.classic.events import Commit
@@ -73,7 +72,7 @@ def _refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespo
 
 def _commit(call: Call, request: OffsetCommitRequest, offsets: dict[TopicPartition, Committed]) -> Commit:
     return Commit(
-        token=new_token(),
+        token=call.new_token(),
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.broker.rights.asking import NotAuthorized
 from headrace.groups.classic.answers import OffsetDeleteAnswer
 from headrace.groups.classic.events import OffsetDelete
@@ -27,7 +26,7 @@ async def handle(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     denied = {t.name for t in request.topics if not call.may(Operation.READ, ResourceType.TOPIC, t.name)}
     asked = [(topic.name, [row.partition_index for row in topic.partitions]) for topic in request.topics]
     places = frozenset((name, number) for name, numbers in asked for number in numbers if name not in denied)
-    delete = OffsetDelete(token=new_token(), group_id=request.group_id, version=call.version, places=places)
+    delete = OffsetDelete(token=call.new_token(), group_id=request.group_id, version=call.version, places=places)
     try:
         found = {name: await call.find_topic(Operation.READ, name) for name, _ in asked if name not in denied}
     except StoreError:

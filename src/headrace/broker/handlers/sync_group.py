@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.groups.classic.answers import SyncAnswer
 from headrace.groups.classic.events import Sync
 from headrace.security.acls import Operation
@@ -18,7 +17,7 @@ from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 async def handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    answer = await call.ask_group(Operation.READ, event_of(call, request, new_token()), SyncAnswer)
+    answer = await call.ask_group(Operation.READ, event_of(call, request, call.new_token()), SyncAnswer)
     return SyncGroupResponse(0, answer.error, answer.protocol_type, answer.protocol_name, answer.assignment)
 
 

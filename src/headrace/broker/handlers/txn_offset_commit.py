@@ -7,7 +7,6 @@ checked first, and again once the offsets are stored: if it ended in between, th
 from __future__ import annotations
 
 from headrace.broker.call import Call
-from headrace.broker.groups.tokens import new_token
 from headrace.broker.rights.asking import NotAuthorized
 from headrace.groups.classic.answers import CommitAnswer
 from headrace.groups.classic.events import TxnCommit
@@ -90,7 +89,7 @@ async def _commit(
         for place, offset in committed.items()
     }
     event = TxnCommit(
-        token=new_token(),
+        token=call.new_token(),
         group_id=request.group_id,
         version=call.version,
         member_id=request.member_id,

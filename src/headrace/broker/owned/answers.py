@@ -15,9 +15,9 @@ _AT_ONCE: Final = 25
 
 def send(replies: Sequence[tuple[Any, Any]]) -> None:
     """Tells each future its answer, unless it was told or cancelled before."""
-    due = replies if len(replies) <= _AT_ONCE else replies[:_AT_ONCE]
-    for future, answer in due:
+    has_more = len(replies) > _AT_ONCE
+    for future, answer in replies[:_AT_ONCE] if has_more else replies:
         if not future.done():
             future.set_result(answer)
-    if due is not replies:
+    if has_more:
         asyncio.get_running_loop().call_soon(send, replies[_AT_ONCE:])

@@ -12,14 +12,11 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from headrace.broker.owned import answers
-from headrace.broker.owned.alarm import Alarm
-from headrace.broker.owned.changes import apply, difference
+from headrace.broker.owned import answers, stored
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
-from headrace.broker.owned.timers import Timers
-from headrace.broker.owned.unpacking import unpacked_fields, unpacked_rows
-from headrace.store.cluster.owned.things import Changes, OwnershipLost, Taken
+from headrace.broker.owned.timers import Alarm, Timers
+from headrace.store.cluster.owned.things import OwnershipLost, Taken
 from headrace.store.confidence import Confidence, Level, Look
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -124,10 +121,7 @@ class Thing(Generic[State]):
 
     def submit(self, step: Step[State]) -> None:
         """Takes a step now if possible, else in its turn."""
-        if self._is_working:
-            self._waiting.append(step)
-            return
-        if not self._is_ready():
+        if self._is_working or not self._is_ready():
             self._waiting.append(step)
         elif self._decide(step):
             if self._owner is None:
@@ -136,8 +130,9 @@ class Thing(Generic[State]):
         self._begin_work()
 
     def _begin_work(self) -> None:
-        self._is_working = True
-        self._runtime.spawn(self._work(), self._stopped)
+        if not self._is_working:
+            self._is_working = True
+            self._runtime.spawn(self._work(), self._stopped)
 
     def _decide_waiting(self) -> None:
         """Decides steps in their order, up to one that needs the store."""
@@ -262,26 +257,18 @@ class Thing(Generic[State]):
 
     async def _write_changes(self, decision: Decision[State]) -> None:
         """Writes the changed fields and rows, if any."""
-        kind, wanted = self._kind, decision.fields
-        rows = {row: value for row, value in decision.rows.items() if value is not None or row in self.rows}
-        fields: dict[str, Any] = {}
-        if wanted is not None:
-            fields = {field: value for field, value in wanted.items() if self.fields.get(field) != value}
-            fields |= dict.fromkeys(self.fields.keys() - wanted.keys())
+        fields, rows = stored.changes_of(decision, self.fields, self.rows)
         if not fields and not rows:
             return
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
-            await kind.before_rows_go(self.name, doomed)
-        packed = Changes(
-            {field: None if value is None else kind.pack_field(field, value) for field, value in fields.items()},
-            {kind.row_field(row): None if value is None else kind.pack_row(value) for row, value in rows.items()},
-        )
+            await self._kind.before_rows_go(self.name, doomed)
+        packed = stored.packed(self._kind, fields, rows)
         await self._store.write(*self.name, await self._own(), packed)
-        apply(self.fields, fields)
-        apply(self.rows, rows)
+        stored.apply(self.fields, fields)
+        stored.apply(self.rows, rows)
         if rows:
-            kind.rows_stored(self.name, rows)
+            self._kind.rows_stored(self.name, rows)
 
     async def _bury(self) -> None:
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
@@ -299,13 +286,8 @@ class Thing(Generic[State]):
         self._alarm.set(self.timers.adopt(decision.timers))
         if self._owner is None and self.state is not None and not self.is_gone:
             self._runtime.keep_unstored(self)
-        replies = decision.replies
-        if len(replies) == 1:
-            future, answer = replies[0]
-            if not future.done():
-                future.set_result(answer)
-        elif replies:
-            answers.send(replies)
+        if decision.replies:
+            answers.send(decision.replies)
 
     # -- being sure ---------------------------------------------------------------------------------------------
 
@@ -315,8 +297,8 @@ class Thing(Generic[State]):
         taken = await self._store.take(*self.name)
         if taken is not None:
             self._owner = taken.owner
-            self.rows = unpacked_rows(self._kind, self.name, taken)
-            self.fields = unpacked_fields(self._kind, self.name, taken)
+            self.rows = stored.unpacked_rows(self._kind, self.name, taken)
+            self.fields = stored.unpacked_fields(self._kind, self.name, taken)
             if self.fields:
                 await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
         self._confidence.end(look)
@@ -351,9 +333,7 @@ class Thing(Generic[State]):
         kind = self._kind
         if self.state is not None and (claimed := kind.claimed(self.state)) is not None:
             await kind.claim(self.name, claimed)
-        fields = {field: kind.pack_field(field, value) for field, value in self.fields.items()}
-        rows = {kind.row_field(row): kind.pack_row(value) for row, value in self.rows.items()}
-        changes = Changes(difference(taken.fields, fields), difference(taken.rows, rows))
+        changes = stored.lost(kind, self.fields, self.rows, taken)
         if changes.fields or changes.rows:
             await self._store.restore(*self.name, self._owner, changes)
             log.warning(

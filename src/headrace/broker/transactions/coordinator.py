@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.groups.kind import coordinator_error
-from headrace.broker.groups.tokens import new_token
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
@@ -102,7 +101,7 @@ class TransactionCoordinator:
 
         def event(seen: Open | None) -> InitProducer:
             return InitProducer(
-                token=new_token(),
+                token=asyncio.get_running_loop().create_future(),
                 seen=seen,
                 new_producer_id=self._new_producer_id(),
                 timeout_ms=timeout_ms,
@@ -118,7 +117,7 @@ class TransactionCoordinator:
 
         def event(seen: Open | None) -> EndTxn:
             return EndTxn(
-                token=new_token(),
+                token=asyncio.get_running_loop().create_future(),
                 seen=seen,
                 new_producer_id=self._new_producer_id(),
                 producer_id=producer[0],

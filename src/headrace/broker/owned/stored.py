@@ -1,0 +1,82 @@
+"""A thing's document and rows as they are stored: what a decision changes in them, packed and unpacked.
+
+What cannot be read is reported, and costs nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.broker.owned.contract import Decision, Kind, Name
+from headrace.store.cluster.owned.things import Changes, Taken
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+
+
+def changes_of(decision: Decision[Any], fields: Document, rows: dict[Any, Any]) -> tuple[Document, dict[Any, Any]]:
+    """The fields and rows that a decision sets to something else; None removes."""
+    wanted = decision.fields
+    changed_rows = {row: value for row, value in decision.rows.items() if value is not None or row in rows}
+    if wanted is None:
+        return {}, changed_rows
+    changed = {field: value for field, value in wanted.items() if fields.get(field) != value}
+    return changed | dict.fromkeys(fields.keys() - wanted.keys()), changed_rows
+
+
+def apply(known: dict[Any, Any], changes: dict[Any, Any]) -> None:
+    """Takes changes in; None removes."""
+    for key, value in changes.items():
+        if value is None:
+            known.pop(key, None)
+        else:
+            known[key] = value
+
+
+def packed(kind: Kind[Any], fields: Document, rows: dict[Any, Any]) -> Changes:
+    return Changes(
+        {field: None if value is None else kind.pack_field(field, value) for field, value in fields.items()},
+        {kind.row_field(row): None if value is None else kind.pack_row(value) for row, value in rows.items()},
+    )
+
+
+def lost(kind: Kind[Any], fields: Document, rows: dict[Any, Any], taken: Taken) -> Changes:
+    """The changes that turn what the store has into what it should have."""
+    ours = packed(kind, fields, rows)
+    return Changes(_difference(taken.fields, ours.fields), _difference(taken.rows, ours.rows))
+
+
+def _difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+    changes = {field: raw for field, raw in wanted.items() if found.get(field) != raw}
+    return changes | dict.fromkeys(found.keys() - wanted.keys())
+
+
+def unpacked_fields(kind: Kind[Any], name: Name, taken: Taken) -> dict[str, Any]:
+    """All fields, or none."""
+    try:
+        return {field: kind.unpack_field(field, raw) for field, raw in taken.fields.items()}
+    except ValueError as error:
+        log.error(
+            f"a stored {kind.title} cannot be read; other stored data is kept",
+            extra={kind.title: name.id, "why": str(error)},
+        )
+        return {}
+
+
+def unpacked_rows(kind: Kind[Any], name: Name, taken: Taken) -> dict[Any, Any]:
+    """One row that cannot be read must not cost the others."""
+    rows: dict[Any, Any] = {}
+    for field, raw in taken.rows.items():
+        try:
+            row, value = kind.unpack_row(field, raw)
+        except ValueError as error:
+            log.error(
+                f"a stored row of a {kind.title} cannot be read",
+                extra={kind.title: name.id, "row": field, "why": str(error)},
+            )
+        else:
+            rows[row] = value
+    return rows
