@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from headrace.broker.call import Call
+from headrace.broker.groups.packed_answers import join_answer
 from headrace.groups.classic.answers import JoinAnswer
 from headrace.groups.classic.events import Join
 from headrace.groups.classic.state import Protocol
@@ -13,7 +14,6 @@ from headrace.wire.apis import JOIN_GROUP
 from headrace.wire.codec import Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import response_frame
-from headrace.wire.group_answers import join_answer
 from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 

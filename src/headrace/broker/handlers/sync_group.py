@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from headrace.broker.call import Call
+from headrace.broker.groups.packed_answers import sync_answer
 from headrace.groups.classic.answers import SyncAnswer
 from headrace.groups.classic.events import Sync
 from headrace.security.acls import Operation
 from headrace.wire.codec import Pieces
 from headrace.wire.errors import ErrorCode
-from headrace.wire.group_answers import sync_answer
 from headrace.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 

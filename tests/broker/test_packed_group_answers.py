@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.broker.groups.packed_answers import heartbeat_answer, join_answer, sync_answer
 from headrace.wire.apis import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 from headrace.wire.frame import response_frame
-from headrace.wire.group_answers import heartbeat_answer, join_answer, sync_answer
 from headrace.wire.messages.heartbeat import HeartbeatResponse
 from headrace.wire.messages.join_group import JoinGroupResponse
 from headrace.wire.messages.sync_group import SyncGroupResponse
