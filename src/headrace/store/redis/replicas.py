@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.store.redis.errors import StoreAway, StoreError
 from headrace.store.redis.link import Argument, RedisLink, parse_info
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import ErrorCode
 
 _LAG_MOST_S = 10
 """A replica that was not heard of for longer does not count: the default of Redis's own min-replicas-max-lag."""
@@ -31,7 +31,7 @@ _TOUCH_ANEW_S = 1_800.0
 _TOUCHED_MOST = 1_000
 
 
-class NotEnoughReplicas(KafkaError):
+class NotEnoughReplicas(StoreError):
     """The server has too few replicas for a write, which was not made."""
 
     def __init__(self, wanted: int, found: int) -> None:
@@ -83,9 +83,17 @@ class Replicas:
         self._link_is_up()
         identity = self._link.identity
         facts = parse_info(await self._link.call("INFO", "replication"))
+        self._check_history(identity, facts)
         self._known, self._known_of = count_in_step(facts), identity
         self.most_seen = max(self.most_seen, self._known)
         return self._known
+
+    def _check_history(self, identity: str, facts: dict[str, str]) -> None:
+        """A server takes another replication id while it runs, with its first replica for one. Whoever connects later
+        knows it by that one: then all links, and all nodes, have to."""
+        if identity == self._link.identity and facts.get("master_replid") != self._link.server.get("master_replid"):
+            self._link.drop("its replication id changed")
+            raise StoreAway("its replication id changed")
 
     def note_greeting(self) -> None:
         """Takes the replica count from the server's greeting."""
@@ -112,7 +120,11 @@ class Replicas:
         loop = asyncio.get_running_loop()
         asked = _Asked(key, loop.time() + self.timeout_s, loop.create_future())
         waits.add(asked, self._link_is_up())
-        is_there = await asked.answer
+        try:
+            is_there = await asked.answer
+        except StoreAway:
+            await self.look()  # if it is our own link that knows the server by an older id, it connects again
+            raise
         if not is_there:
             self.doubt()
         return is_there
