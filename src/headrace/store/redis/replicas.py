@@ -29,6 +29,7 @@ piece is twice as long as the last: up to Redis 7.0 each also waits for what was
 _TOUCHED_FOR_MS = 3_600_000
 _TOUCH_ANEW_S = 1_800.0
 _TOUCHED_MOST = 1_000
+_LEFT = "the server was left"
 
 
 class NotEnoughReplicas(StoreError):
@@ -77,7 +78,13 @@ class Replicas:
             self._looking = asyncio.get_running_loop().create_task(
                 self._look(), name=f"replicas of {self._link.address}"
             )
-        return await asyncio.shield(self._looking)
+        looking = self._looking
+        try:
+            return await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            if looking.cancelled() and not _is_cancelled():
+                raise StoreAway(_LEFT) from None  # the store goes on without this server, and so does who asks
+            raise
 
     async def _look(self) -> int:
         self._link_is_up()
@@ -169,7 +176,9 @@ class _Waits:
             except StoreError as error:
                 self._fail(asked, error)
             except BaseException:
-                self._fail(asked, StoreAway("the broker is stopping"))
+                # Those who asked meanwhile, too: nobody else would tell them.
+                self._fail([*asked, *self._asked], StoreAway(_LEFT))
+                self._asked = []
                 raise
             else:
                 for one in asked:
@@ -220,6 +229,12 @@ class _Waits:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._link.close()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the running task itself that has to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _note_read(reply: asyncio.Future[int]) -> None:
