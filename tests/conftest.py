@@ -8,12 +8,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.broker_process import BrokerProcess, RedisProcess
 from tests.stores import broker_settings
 
-settings.register_profile("quick", max_examples=20)
+# However busy the machine is: how long an example takes decides nothing.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 BrokerProcess.is_forked = True

@@ -18,6 +18,7 @@ class ReplicatedServers:
     """`primary` is the first server, the others replicate it."""
 
     def __init__(self, folder: Path, replicas: int = 1, durability: str = "memory") -> None:
+        self._folder = folder
         self._options = {
             **running_options(durability, 1 << 30),  # type: ignore[arg-type]
             "appendonly": "no" if durability == "memory" else "yes",
@@ -36,6 +37,14 @@ class ReplicatedServers:
         for replica in self.replicas:
             self.attach(replica)
         return self
+
+    def add_replica(self) -> TrialServer:
+        """One more; returns once it is in step."""
+        replica = TrialServer(self._folder / f"server-{len(self.servers)}", dict(self._options))
+        self.servers.append(replica)
+        self.replicas.append(replica)
+        self.attach(replica)
+        return replica
 
     def attach(self, replica: TrialServer) -> None:
         """Has a server replicate the primary; returns once it is in step."""

@@ -47,9 +47,11 @@ def updates(rounds: int = ROUNDS, first: int = 0) -> list[Sent]:
     return [Sent(0, b"k%d" % (n % KEYS), b"v%d" % n, (("n", b"%d" % n),), FIRST_TIMESTAMP + n) for n in numbers]
 
 
-def clean_end(database: Any, topic: str) -> int:
+def clean_end(broker: BrokerProcess, database: Any, topic: str) -> int:
     """How far a partition was compacted, and trimmed."""
-    [meta] = database.scan_iter(f"*{{{topic}:0:*}}:meta", count=1_000)  # `keys` asks one server of a cluster
+    prefix = broker.settings.get("key_prefix", "headrace")  # other brokers of the run have topics of the same name
+    # `keys` asks one server of a cluster
+    [meta] = database.scan_iter(f"{prefix}:*{{{topic}:0:*}}:meta", count=1_000)
     stored = database.hget(meta, "clean")
     border = int(stored.split(b'"end":')[1].split(b",")[0]) if stored else 0
     entries = database.xrange(meta.replace(b":meta", b":log"), count=1)
@@ -58,7 +60,7 @@ def clean_end(database: Any, topic: str) -> int:
 
 def wait_for_compaction(broker: BrokerProcess, topic: str, end: int) -> None:
     with redis_beside(broker) as database:
-        wait_until(lambda: clean_end(database, topic) == end, f"{topic} is not compacted up to {end}")
+        wait_until(lambda: clean_end(broker, database, topic) == end, f"{topic} is not compacted up to {end}")
 
 
 def test_the_last_value_of_each_key_is_left_for_every_client(broker: BrokerProcess, client: Client, topic: str) -> None:

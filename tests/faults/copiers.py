@@ -183,7 +183,8 @@ class Watcher(threading.Thread):
                 with Cluster(self._addresses, timeout_s=_TIMEOUT_S) as cluster:
                     while not self.ended.wait(0.05):
                         for place, offset in stable_ends(cluster).items():
-                            self._anomalies["the last stable offset went back"] += offset < self._seen[place]
+                            if offset < self._seen[place]:
+                                self._anomalies[f"the last stable offset went back: {place}"] += 1
                             self._seen[place] = max(self._seen[place], offset)
             except (KafkaError, BrokerUnreachable, OSError, AssertionError):
                 continue

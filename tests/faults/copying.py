@@ -91,7 +91,7 @@ class Copying:
             b"%d" % copier.number: copier.value(position - 1)
             for copier, position in zip(self.copiers, positions, strict=True)
         }
-        assert not +self.anomalies
+        assert not +self.anomalies, dict(self.anomalies)
         assert not self.readers.failures, self.readers.failures[:5]
 
     def _committed(self, number: int) -> int:

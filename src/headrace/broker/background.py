@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 from headrace.broker.access import Access
 from headrace.broker.hanging import Hanging
 from headrace.broker.network.flow import Turns
+from headrace.broker.postponed import Postponed
 from headrace.broker.tiering.retention import TieredRetention
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
-from headrace.store.redis.errors import PartitionGone, StoreError
+from headrace.store.redis.errors import PartitionGone
 from headrace.ticks import tick
+from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -112,6 +114,7 @@ class Background:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tiered_retention = TieredRetention(broker.store)
+        self._retention_postponed = Postponed("retention", broker.store.events)
         self._untouched = Untouched(broker)
         self._compacted = ChosenTopics(broker, lambda policy: policy.compacts)
         self._tiered = ChosenTopics(broker, lambda policy: policy.is_tiered)
@@ -141,17 +144,18 @@ class Background:
 
     async def _look_after_compacted(self) -> None:
         """Compacts the partitions that this node leads, one after the other; of other topics none is looked at."""
+        postponed = Postponed("compaction", self._broker.store.events)
         while True:
             await self._compaction_pause()
             for access, topic in await self._topics_with(self._compacted):
                 for number in self._broker.led(topic):
                     try:
                         await self._compact(access, topic, number)
-                    except StoreError as error:
-                        extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
-                        log.info("compaction is postponed", extra=extra)
+                    except KafkaError as error:
+                        postponed.by(error, partition=f"{topic.name}-{number}")
                     except Exception:
                         log.exception("compaction failed", extra={"partition": f"{topic.name}-{number}"})
+            postponed.round_ended()
 
     async def _topics_with(self, chosen: ChosenTopics) -> list[tuple[Access, Topic]]:
         return [(access, topic) for access in self._everybody() for topic in await chosen.of(access)]
@@ -164,6 +168,7 @@ class Background:
             self._untouched.forget_deleted(sum(len(access.topics(Operation.DESCRIBE)) for access in everybody))
             for access in everybody:
                 await self._retain(access)
+            self._retention_postponed.round_ended()
 
     async def _retain(self, access: Access) -> None:
         """One round for the topics of an organisation; those that nobody uses are passed over."""
@@ -177,8 +182,8 @@ class Background:
             await asyncio.sleep(0)
             try:
                 await self._apply_retention(access, topic)
-            except StoreError as error:
-                log.info("retention is postponed", extra={"topic": topic.name, "why": str(error)})
+            except KafkaError as error:
+                self._retention_postponed.by(error, topic=topic.name)
             except Exception:
                 log.exception("retention failed", extra={"topic": topic.name})
 
@@ -196,9 +201,8 @@ class Background:
                 policy = partition.policy  # as it is now: a round takes long where there are many topics
                 if policy.deletes and not policy.is_tiered:
                     await partition.enforce_retention(policy.retention_ms, policy.retention_bytes)
-            except StoreError as error:
-                extra = {"partition": f"{topic.name}-{number}", "why": str(error)}
-                log.info("retention is postponed", extra=extra)
+            except KafkaError as error:
+                self._retention_postponed.by(error, partition=f"{topic.name}-{number}")
 
     async def _compact(self, access: Access, topic: Topic, number: int) -> None:
         partition = await access.partition(topic, number)
@@ -209,6 +213,7 @@ class Background:
     async def _count_stored(self) -> None:
         """Adds up the stored bytes of organisations that have a limit."""
         store = self._broker.store
+        postponed = Postponed("counting stored bytes", store.events)
         while True:
             await tick(_COUNT_EVERY_S)
             try:
@@ -217,10 +222,11 @@ class Background:
                     if store.tenants.limits(name).bytes_stored is not None:
                         led_bytes[name] = await self._led_bytes(Access(self._broker, system_caller(name)))
                 await store.usage.tell(led_bytes)
-            except StoreError as error:
-                log.info("counting stored bytes is postponed", extra={"why": str(error)})
+            except KafkaError as error:
+                postponed.by(error)
             except Exception:
                 log.exception("counting stored bytes failed")
+            postponed.round_ended()
 
     async def _led_bytes(self, access: Access) -> int:
         total = 0
@@ -237,3 +243,4 @@ class Background:
             for access, topic in await self._topics_with(self._tiered):
                 if self._broker.policy(topic).is_tiered:  # as it is now: a round takes long
                     await self._tiered_retention.apply(access, topic, list(self._broker.led(topic)))
+            self._tiered_retention.postponed.round_ended()

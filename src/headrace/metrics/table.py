@@ -102,7 +102,12 @@ _ROWS: Final = (
     Metric("headrace_redis_memory_limit_bytes", _G, ("server",), "Its limit (maxmemory); 0 without one."),
     Metric("headrace_redis_memory_percent", _G, ("server",), "Memory used of maxmemory; 0 without a limit."),
     Metric("headrace_redis_full", _G, ("server",), "Whether produces are refused because the server is nearly full."),
-    Metric("headrace_store_events_total", _C, ("event",), "Problems detected: gaps, margins, restored_entries."),
+    Metric(
+        "headrace_store_events_total",
+        _C,
+        ("event",),
+        "Problems detected: gaps, margins, restored_entries; work that the store postponed.",
+    ),
     Metric("headrace_tail_cache_bytes", _G, (), "Memory of the tail cache."),
     Metric("headrace_tail_cache_limit_bytes", _G, (), "Its limit (tail_cache_bytes)."),
     Metric("headrace_tail_cache_hits_total", _C, (), "Reads of a partition served from memory."),
@@ -182,6 +187,6 @@ _ROWS: Final = (
 )
 
 METRICS: Final = {row.name: row for row in _ROWS}
-STORE_EVENTS: Final = ("gaps", "margins", "restored_entries")
+STORE_EVENTS: Final = ("gaps", "margins", "postponed", "restored_entries")
 OTHERS: Final = "_others"
 """The label for all topics or groups beyond the limit."""

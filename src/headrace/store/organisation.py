@@ -14,7 +14,7 @@ from headrace.store.cluster.catalogue import Catalogue, Topic
 from headrace.store.cluster.configs import Configs
 from headrace.store.cluster.shared_hash import SharedHash
 from headrace.store.cold.standing import Standing, standing_of
-from headrace.store.log.elsewhere import append_elsewhere
+from headrace.store.log.elsewhere import NotTakenUp, append_elsewhere
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition.base import Partition
 from headrace.store.partition.context import PartitionContext
@@ -121,7 +121,11 @@ class Organisation:
         self, topic: Topic, number: int, batch: bytes, ask: Callable[[], Awaitable[None]]
     ) -> None:
         """Appends a batch of the broker's own to a partition that another node leads; `ask` raises if it must not."""
-        await append_elsewhere(self.context, topic, number, batch, ask)
+        try:
+            await append_elsewhere(self.context, topic, number, batch, ask)
+        except NotTakenUp:
+            self._store.announcements.appended_to(topic.id, number)  # its leader may not have opened it
+            raise
         self._store.announcements.appended_to(topic.id, number)
 
     async def without_entries(self, topic: Topic, numbers: Sequence[int]) -> set[int]:

@@ -353,7 +353,7 @@ class Store:
             try:
                 await self._keep_cluster_id()
                 shared = (table for one in self.organisations.values() for table in one.shared)
-                await asyncio.gather(refresh_all(shared), self.topology.look_at_memory())
+                await asyncio.gather(refresh_all(shared), self.topology.look_at_servers())
                 await self.replicas.keep()
                 if self._restored.level(self._timeline) is not Level.SURE and not self._is_restoring:
                     self.spawn(self._restore_led())

@@ -121,6 +121,28 @@ async def test_whatever_one_server_lost_follows_from_what_another_one_kept(
 
 
 @pytest.mark.parametrize("version", [1, 2])
+async def test_an_owner_whose_number_went_back_with_the_store_ends_what_markers_of_a_higher_one_began(
+    start_node: StartNode, redis: RedisProcess, version: int
+) -> None:
+    """Partitions refuse the markers of a coordinator with a lower number than the last one's."""
+    nodes, mover = await _prepared(start_node, version)
+    past = Past(redis, ID, LOGS[1])
+    ids = mover.coordinator.broker.transactions._ids
+    for _ in range(5):
+        (thing,) = ids.things.values()
+        thing.doubt()
+        await ids.look(thing.name)
+    assert await mover.end(commit=True) == 0
+    nodes = await after(nodes, start_node, past, node_dies=True)
+    again = Mover(nodes, version=version)
+    async with asyncio.timeout(20):
+        await again.init_patiently()
+    await _all_or_nothing(nodes, committed=True)
+    assert await again.send(0, b"next") == 0
+    assert await again.end(commit=True) == 0
+
+
+@pytest.mark.parametrize("version", [1, 2])
 async def test_the_last_verdict_is_not_taken_for_that_of_a_transaction_behind_it(
     start_node: StartNode, redis: RedisProcess, version: int
 ) -> None:

@@ -156,6 +156,31 @@ async def test_a_store_that_restarts_aborts_what_is_open_and_keeps_what_was_comm
     assert await nodes.read(0) == [b"kept", b"next"]
 
 
+async def test_an_id_is_free_again_after_nodes_and_store_were_restarted_though_nobody_reads_its_partitions(
+    start_node: StartNode, redis: RedisProcess
+) -> None:
+    """Its verdict goes again to logs of the other node, which opens a log that was left in good order when asked."""
+    brokers = [await start_node(1), await start_node(2)]
+    nodes = Nodes(*brokers)
+    await nodes.create()
+    mover = Mover(nodes)
+    await mover.init_patiently()
+    for number in range(PARTITIONS):
+        assert await mover.send(number, b"kept") == 0
+    assert await mover.end(commit=True) == 0
+    assert len({(await nodes.leader(number)).broker for number in range(PARTITIONS)}) == 2
+    for broker in brokers:
+        broker.stop()
+        await broker.store.close()
+    redis.stop()
+    redis.start()
+    nodes = Nodes(*await asyncio.gather(start_node(1), start_node(2)))
+    mover = Mover(nodes)
+    async with asyncio.timeout(20):
+        await mover.init_patiently()
+    assert [await nodes.read(number) for number in range(PARTITIONS)] == [[b"kept"]] * PARTITIONS
+
+
 async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_marker_of_the_last_one(
     start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,8 @@ from headrace.store.embedded.trial import HOST
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.copied_writes import NotConfirmed
-from headrace.store.redis.replicas import NotEnoughReplicas
+from headrace.store.redis.errors import StoreAway
+from headrace.store.redis.replicas import NotEnoughReplicas, Replicas
 from headrace.store.redis.topology import open_topology
 from tests.broker_process import wait_until
 from tests.replicated import ReplicatedServers, replicated
@@ -71,3 +72,39 @@ async def test_a_primary_that_became_a_replica_confirms_nothing_and_leaves_no_er
         await topology.close()
     gc.collect()
     assert unread == []
+
+
+async def test_whoever_waits_for_a_server_that_is_left_is_told(servers: ReplicatedServers) -> None:
+    """A cluster that gets along without a server leaves it while some wait for its replicas, and others for them."""
+    topology = open_topology(parse_address(servers.url), StoreOptions())
+    try:
+        await topology.start()
+        topology.copied.wanted = lambda: 1
+        slot = topology.slot_of(KEY)
+        await topology.copied.confirm(slot.shard, KEY)
+        servers.freeze(servers.replicas[0])
+        await slot.link.call("SET", KEY, "written")
+        waiting = [asyncio.create_task(topology.copied.confirm(slot.shard, KEY))]
+        await wait_for_commands(slot.shard.replicas)
+        waiting.append(asyncio.create_task(topology.copied.confirm(slot.shard, KEY)))
+        await asyncio.sleep(0)
+        servers.freeze(servers.primary)
+        slot.shard.replicas.doubt()
+        waiting.append(asyncio.create_task(topology.copied.check(slot.shard)))
+        await asyncio.sleep(0)
+        await slot.shard.close()
+        async with asyncio.timeout(10):
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [NotConfirmed, NotConfirmed, StoreAway]
+    finally:
+        servers.thaw(servers.primary)
+        servers.thaw(servers.replicas[0])
+        await topology.close()
+
+
+async def wait_for_commands(replicas: Replicas) -> None:
+    """Returns once a WAIT is under way."""
+    links = [waits._link for waits in replicas._waits.values()]
+    async with asyncio.timeout(10):
+        while not any(link.wire is not None and link.wire.is_waiting for link in links):  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.001)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
+from headrace.broker.postponed import Postponed
 from headrace.groups.classic import Group
 from headrace.groups.classic.events import RetentionCheck
 from headrace.store.cluster.owned.groups import PendingOffset
@@ -30,6 +31,7 @@ class OffsetRetention:
 
     async def run(self) -> None:
         """Works until it is cancelled."""
+        postponed = Postponed("offset retention", self._store.events)
         while True:
             await asyncio.sleep(self._check_ms / 1000)
             try:
@@ -39,9 +41,10 @@ class OffsetRetention:
                         if self._groups.may_decide(name):
                             await self._check(name)
             except KafkaError as error:
-                log.info("offset retention is postponed", extra={"why": str(error)})
+                postponed.by(error)
             except Exception:
                 log.exception("offset retention failed")
+            postponed.round_ended()
 
     async def _check(self, name: Name) -> None:
         group = await self._groups.look(name, self._event)

@@ -31,6 +31,8 @@ from headrace.wire.special_times import (
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """Versions that know a special value; in older ones it is a time like any other, and before all records."""
 
+_NOT_AVAILABLE_SINCE = 5
+"""KIP-207: a new leader's high watermark may be behind what was told before."""
 _AT_ONCE = 32
 _READ_COMMITTED = 1
 
@@ -64,6 +66,9 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed:
         partition.check_leader_epoch(asked.current_leader_epoch)
         offset, timestamp = await _find(call.broker, topic, partition, asked.timestamp, call.version)
         bound = partition.stable_end if committed else partition.high_watermark
+        is_at_end = asked.timestamp == LATEST or (_is_of_record(asked.timestamp) and offset >= bound)
+        if is_at_end and partition.copies.may_be_behind:
+            raise KafkaError(_not_available(call.version), f"The end of {partition!r} is not known yet.")
         offset, timestamp = _before(bound, asked.timestamp, offset, timestamp)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
@@ -77,12 +82,20 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed:
     )
 
 
+def _not_available(version: int) -> ErrorCode:
+    return ErrorCode.OFFSET_NOT_AVAILABLE if version >= _NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+
+
 def _before(bound: int, asked: int, offset: int, timestamp: int) -> tuple[int, int]:
     """The result, if it lies below the high watermark or the last stable offset."""
     if asked == LATEST:
         return min(offset, bound), timestamp
-    is_record = asked >= 0 or asked == MAX_TIMESTAMP
-    return (-1, -1) if is_record and offset >= bound else (offset, timestamp)
+    return (-1, -1) if _is_of_record(asked) and offset >= bound else (offset, timestamp)
+
+
+def _is_of_record(asked: int) -> bool:
+    """Whether the offset of a record is looked for."""
+    return asked >= 0 or asked == MAX_TIMESTAMP
 
 
 async def _find(broker: Broker, topic: Topic, partition: Partition, timestamp: int, version: int) -> tuple[int, int]:

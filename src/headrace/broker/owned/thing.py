@@ -16,7 +16,7 @@ from headrace.broker.owned import answers, stored
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
 from headrace.broker.owned.timers import Alarm, Timers
-from headrace.store.cluster.owned.things import OwnershipLost, Taken
+from headrace.store.cluster.owned.things import OwnershipLost, Taken, raised_to
 from headrace.store.confidence import Confidence, Level, Look
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -57,6 +57,8 @@ class Thing(Generic[State]):
         self._store = runtime.stored
         self._owner: str | None = None
         """Our token; None while nothing of the thing is stored."""
+        self._outbid = 0
+        """Our next token's number is above this."""
         slot = runtime.slot_of(name)
         self.link, self._outlook = slot.link, runtime.outlook_of(slot)
         self._confidence = Confidence()
@@ -310,7 +312,7 @@ class Thing(Generic[State]):
         if self._owner is None:
             self._settle_unstored(look)
             return
-        taken = await self._store.create(*self.name, self._owner)
+        taken = await self._store.create(*self.name, raised_to(self._owner, self._outbid))
         if not taken.nobody_came_between(self._owner):
             self.let_go()
             return
@@ -340,6 +342,11 @@ class Thing(Generic[State]):
                 f"the store had lost state of a {kind.title}: written again",
                 extra={kind.title: self.name.id},
             )
+
+    def outbid(self, number: int) -> None:
+        """Something bears the number of an owner that the store has forgotten: ours has to be above it."""
+        self._outbid = max(self._outbid, number)
+        self._confidence.doubt()
 
     # -- leaving ------------------------------------------------------------------------------------------------
 

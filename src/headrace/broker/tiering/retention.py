@@ -10,9 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.broker.postponed import Postponed
 from headrace.store.partition.base import Partition
 from headrace.store.partition.old_records import Limits, Trouble, TroubleKind
-from headrace.store.redis.errors import StoreError
+from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
@@ -36,14 +37,15 @@ class TieredRetention:
         """Where the lake ended when it was found to be behind."""
         self._told: set[tuple[bytes, TroubleKind]] = set()
         self._told_of_memory = False
+        self.postponed = Postponed("tiering", store.events)
 
     async def apply(self, access: Access, topic: Topic, numbers: Sequence[int]) -> None:
         """The turn of a topic's partitions."""
         for at in range(0, len(numbers), _AT_ONCE):
             turns = (self._apply(access, topic, number) for number in numbers[at : at + _AT_ONCE])
             for outcome in await asyncio.gather(*turns, return_exceptions=True):
-                if isinstance(outcome, StoreError):
-                    log.info("tiering is postponed", extra={"topic": topic.name, "why": str(outcome)})
+                if isinstance(outcome, KafkaError):
+                    self.postponed.by(outcome, topic=topic.name)
                 elif isinstance(outcome, Exception):
                     log.error("tiering failed", extra={"topic": topic.name}, exc_info=outcome)
         self._tell_of_memory()

@@ -41,11 +41,17 @@ _AT_ONCE = 64
 _PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _MARKER_WAIT_S = 5.0
-_REPLACED = (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.NOT_COORDINATOR)
 
 
 class Replaced(Exception):
     """The id is another node's, or this transaction has been finished."""
+
+
+class _NotOurs(KafkaError):
+    """By the word of the store, which is asked before each marker."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
 
 
 class _IsMarked(Exception):
@@ -101,6 +107,13 @@ class Finisher:
                 log.exception("finishing a transaction failed", extra={"transactional_id": thing.name.id})
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            await self._look_again(thing)
+
+    async def _look_again(self, thing: Thing[TransactionalId]) -> None:
+        """After trouble, the id is taken anew: markers carry the number of its owner."""
+        if not thing.is_gone and not thing.is_settled:
+            with contextlib.suppress(KafkaError):
+                await self._runtime.look(thing.name)
 
     async def _mark_finished(self, thing: Thing[TransactionalId], number: int, server: str) -> None:
         """Nobody adds to the next transaction until this is stored; what is open then was open under another run."""
@@ -192,8 +205,10 @@ class _Marks:
         except (PartitionGone, _IsMarked):
             return
         except KafkaError as error:
-            if error.code in _REPLACED:
+            if isinstance(error, _NotOurs) or error.code == ErrorCode.NOT_COORDINATOR:
                 raise Replaced from error
+            if error.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                await self._outbid(topic, number)
             if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise
             log.info(
@@ -214,6 +229,13 @@ class _Marks:
         writer, data = partition.writer, memoryview(bytearray(batch))
         await partition.copies.until_confirmed(writer.submit(data, header, _MARKER_WAIT_S, verification=verification))
 
+    async def _outbid(self, topic: Topic, number: int) -> None:
+        """The id is ours, but the store forgot an owner with a higher number, whose marker the log has."""
+        partition = await self._organisation.partition(topic, number)
+        known = partition.producers.by_id.get(self._ending.producer_id)
+        if known is not None:
+            self._thing.outbid(known.coordinator_epoch)
+
     async def _ask_of(self, topic: Topic, number: int) -> None:
         """Whether a partition still needs the marker."""
         await self._ask()
@@ -229,7 +251,7 @@ class _Marks:
         """Whether the id is still ours, and the verdict has not been spread by another owner."""
         owner, state, number = await self._store.transactions.owner_and_state(*self._thing.name)
         if owner != self._owner or number != self._ending.number:
-            raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
+            raise _NotOurs(state)
 
 
 async def wait_for(task: asyncio.Task[None] | None, timeout_s: float) -> None:

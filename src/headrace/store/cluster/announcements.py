@@ -51,7 +51,7 @@ class Announcements:
         self.appended_to(partition.topic.id, partition.number)
 
     def appended_to(self, topic_id: str, number: int) -> None:
-        """Announces an append to a partition that another node leads, or may lead."""
+        """Announces an append, done or wanted, to a partition that another node leads, or may lead."""
         message = f"{self._store.nodes.me.id} {topic_id} {number}"
         self._store.link.post("PUBLISH", self._store.keys.announcements, message)
 
@@ -62,12 +62,22 @@ class Announcements:
         if not appended:
             self._store.spawn(self._store.nodes.refresh())
             return
-        topic_id, number = appended
-        partition = self._store.known_partition(from_kafka_uuid(topic_id), int(number))
-        if partition is not None:
-            partition.doubt()
-            if partition.watchers:
-                self._store.spawn(_look(partition))
+        topic_id, number = from_kafka_uuid(appended[0]), int(appended[1])
+        partition = self._store.known_partition(topic_id, number)
+        if partition is None:
+            self._take_up(topic_id, number)
+            return
+        is_wanted = bool(partition.watchers) or (origin.leads(partition) and not origin.is_ours(partition))
+        partition.doubt()
+        if is_wanted:
+            self._store.spawn(_look(partition))
+
+    def _take_up(self, topic_id: bytes, number: int) -> None:
+        """Opens a partition that this node leads: until then others append nothing to a log of an earlier server."""
+        for organisation in self._store.organisations.values():
+            topic = organisation.catalogue.by_uuid.get(topic_id)
+            if topic is not None and number < topic.partitions and self._store.nodes.leads(topic, number):
+                self._store.spawn(organisation.partition(topic, number))
 
 
 async def _look(partition: Partition) -> None:

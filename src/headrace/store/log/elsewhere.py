@@ -24,6 +24,13 @@ _ATTEMPTS = 64
 _NOT_COMPARED = -2
 
 
+class NotTakenUp(StoreAway):
+    """Its leader has not compared the log with what was acknowledged since the server changed."""
+
+    def __init__(self) -> None:
+        super().__init__("its leader is taking it up")
+
+
 async def append_elsewhere(
     context: PartitionContext, topic: Topic, number: int, batch: bytes, ask: Callable[[], Awaitable[None]]
 ) -> None:
@@ -35,7 +42,7 @@ async def append_elsewhere(
     for _ in range(_ATTEMPTS):
         end, epoch = await slot.scripts.run("log_end", [keys.log, keys.meta], [slot.link.identity])
         if end < 0:
-            raise StoreAway("its leader is still recovering it") if end == _NOT_COMPARED else PartitionGone(topic.name)
+            raise NotTakenUp if end == _NOT_COMPARED else PartitionGone(topic.name)
         await ask()
         stamped = bytearray(batch)
         stamp(stamped, 0, end, epoch)

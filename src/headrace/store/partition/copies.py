@@ -48,6 +48,7 @@ class Copies:
         "_showed_all",
         "_stable_end",
         "_sure_end",
+        "_term",
         "_timeline",
         "_waiters",
     )
@@ -62,7 +63,8 @@ class Copies:
         """Whether consumers saw the end itself until now."""
         self._saved_at = _NEVER_SAVED
         self._sure_end = 0
-        self._timeline = _NEVER
+        self._timeline = self._term = _NEVER
+        """When replicas last confirmed something: on which timeline, and in which term of this node."""
         self._waiters: list[_Waiter] = []
         self._is_following = False
 
@@ -107,13 +109,19 @@ class Copies:
         self._stable_end = self._partition.ended_up_to
 
     async def settle(self) -> None:
-        """Returns once the replicas were asked for the first time, or in a moment."""
-        if self.wanted and self._timeline == _NEVER:
+        """Returns once the replicas were asked since this node leads, or in a moment."""
+        if self.wanted and self._term != self._partition.nodes.term:
             try:
                 async with asyncio.timeout(_FIRST_S):
                     await self._wait(self._partition.end)
             except TimeoutError:
                 return
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether the node that led before may have shown more: it stores its high watermark only now and then."""
+        is_unsure = self._term != self._partition.nodes.term
+        return is_unsure and bool(self.wanted) and self.high_watermark < self._partition.end
 
     async def save(self) -> None:
         """Stores the high watermark, for a node that opens the partition while replicas are away."""
@@ -196,7 +204,7 @@ class Copies:
             if not self._end:
                 await self._load()
             # All of one moment: the server acknowledged everything before the end on this timeline.
-            timeline, end = partition.link.timeline, partition.end
+            timeline, term, end = partition.link.timeline, partition.nodes.term, partition.end
             size_bytes, stable_end = partition.index.size_bytes, partition.ended_up_to
             is_there = await partition.shard.replicas.have(partition.keys.touched, self.wanted)
         except NotEnoughReplicas:
@@ -209,7 +217,7 @@ class Copies:
         if not is_there:
             return 0
         if timeline == partition.link.timeline:
-            self._timeline, self._sure_end = timeline, end
+            self._timeline, self._sure_end, self._term = timeline, end, term
             self._show(end, size_bytes, stable_end)
             if asyncio.get_running_loop().time() - self._saved_at > _SAVE_EVERY_S:
                 partition.context.spawn(self.save())

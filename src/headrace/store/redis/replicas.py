@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from headrace.store.redis.errors import StoreAway, StoreError
 from headrace.store.redis.link import Argument, RedisLink, parse_info
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import ErrorCode
 
 _LAG_MOST_S = 10
 """A replica that was not heard of for longer does not count: the default of Redis's own min-replicas-max-lag."""
@@ -29,9 +29,10 @@ piece is twice as long as the last: up to Redis 7.0 each also waits for what was
 _TOUCHED_FOR_MS = 3_600_000
 _TOUCH_ANEW_S = 1_800.0
 _TOUCHED_MOST = 1_000
+_LEFT = "the server was left"
 
 
-class NotEnoughReplicas(KafkaError):
+class NotEnoughReplicas(StoreError):
     """The server has too few replicas for a write, which was not made."""
 
     def __init__(self, wanted: int, found: int) -> None:
@@ -77,15 +78,29 @@ class Replicas:
             self._looking = asyncio.get_running_loop().create_task(
                 self._look(), name=f"replicas of {self._link.address}"
             )
-        return await asyncio.shield(self._looking)
+        looking = self._looking
+        try:
+            return await asyncio.shield(looking)
+        except asyncio.CancelledError:
+            if looking.cancelled() and not _is_cancelled():
+                raise StoreAway(_LEFT) from None  # the store goes on without this server, and so does who asks
+            raise
 
     async def _look(self) -> int:
         self._link_is_up()
         identity = self._link.identity
         facts = parse_info(await self._link.call("INFO", "replication"))
+        self._check_history(identity, facts)
         self._known, self._known_of = count_in_step(facts), identity
         self.most_seen = max(self.most_seen, self._known)
         return self._known
+
+    def _check_history(self, identity: str, facts: dict[str, str]) -> None:
+        """A server takes another replication id while it runs, with its first replica for one. Whoever connects later
+        knows it by that one: then all links, and all nodes, have to."""
+        if identity == self._link.identity and facts.get("master_replid") != self._link.server.get("master_replid"):
+            self._link.drop("its replication id changed")
+            raise StoreAway("its replication id changed")
 
     def note_greeting(self) -> None:
         """Takes the replica count from the server's greeting."""
@@ -112,7 +127,11 @@ class Replicas:
         loop = asyncio.get_running_loop()
         asked = _Asked(key, loop.time() + self.timeout_s, loop.create_future())
         waits.add(asked, self._link_is_up())
-        is_there = await asked.answer
+        try:
+            is_there = await asked.answer
+        except StoreAway:
+            await self.look()  # if it is our own link that knows the server by an older id, it connects again
+            raise
         if not is_there:
             self.doubt()
         return is_there
@@ -157,7 +176,9 @@ class _Waits:
             except StoreError as error:
                 self._fail(asked, error)
             except BaseException:
-                self._fail(asked, StoreAway("the broker is stopping"))
+                # Those who asked meanwhile, too: nobody else would tell them.
+                self._fail([*asked, *self._asked], StoreAway(_LEFT))
+                self._asked = []
                 raise
             else:
                 for one in asked:
@@ -208,6 +229,12 @@ class _Waits:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._link.close()
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the running task itself that has to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _note_read(reply: asyncio.Future[int]) -> None:

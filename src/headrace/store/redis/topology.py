@@ -114,11 +114,12 @@ class Topology(ABC):
 
     # -- memory -------------------------------------------------------------------------------------------------
 
-    async def look_at_memory(self) -> None:
-        """Learns how full each server is."""
+    async def look_at_servers(self) -> None:
+        """Learns how full each server is, and whether it is still known by its present id."""
         for shard in self.shards:
             if shard.link.is_up:
                 shard.memory.note_policy(await shard.memory.look())
+                await shard.replicas.look()
 
     async def room(self) -> Room | None:
         """How much all hold together; None if one has no limit."""

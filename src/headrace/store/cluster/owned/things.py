@@ -159,6 +159,11 @@ def _pairs(reply: Iterable[bytes]) -> dict[str, bytes]:
     return {field.decode(): value for field, value in zip(flat, flat, strict=True)}
 
 
+def raised_to(owner: str, number: int) -> str:
+    """A token of ours, as if it had been taken with a number at least as high."""
+    return f"{max(_number(owner), number)}.{_process(owner)}"
+
+
 def _number(owner: str) -> int:
     """The part of an owner's token that tells who came later."""
     return int(owner.split(".", 1)[0])

@@ -1,0 +1,51 @@
+"""The high watermark that clients are told does not go back when another node takes over without replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.client import Admin, BrokerUnreachable, Cluster
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.special_times import LATEST
+from tests.broker_process import BrokerProcess, wait_until
+from tests.clients.client import Sent
+from tests.clients.confluent_adapter import ConfluentKafka
+from tests.conftest import StartBroker
+from tests.replicated import replicated
+
+PLACE = ("orders", 0)
+
+client = ConfluentKafka()
+
+
+def test_the_end_that_was_told_does_not_go_back_when_another_node_takes_over_without_replicas(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    with replicated(tmp_path / "servers") as servers:
+        settings = {"redis": servers.url, "replica_timeout_ms": 1_000, "node_lease_ms": 1_000}
+        nodes = {node_id: start_broker(node_id=node_id, **settings) for node_id in (1, 2)}
+        client.create_topic(nodes[1].address, PLACE[0], 1, {"min.insync.replicas": "2"})
+        with Cluster(nodes[1].address) as cluster:
+            leader = nodes.pop(cluster.leader(*PLACE))
+        (other,) = nodes.values()
+        for number in range(10):
+            client.produce(leader.address, PLACE[0], [Sent(0, None, b"%d" % number)], {"acks": "all"})
+        assert told(leader) == 10
+        servers.replicas[0].kill()
+        servers.wait_in_step(0)
+        leader.kill()
+        wait_until(lambda: told(other) is not None, "nobody leads it")
+        assert told(other) in (10, ErrorCode.OFFSET_NOT_AVAILABLE)
+        servers.attach(servers.replicas[0])
+        wait_until(lambda: told(other) == 10, "the end is not known again")
+
+
+def told(node: BrokerProcess) -> int | None:
+    """The end, or the error; None while the node does not lead the partition."""
+    try:
+        with Cluster(node.address, timeout_s=10) as cluster:
+            return Admin(cluster).list_offsets({PLACE: LATEST})[PLACE].offset
+    except KafkaError as error:
+        return error.code if error.code == ErrorCode.OFFSET_NOT_AVAILABLE else None
+    except (BrokerUnreachable, OSError):
+        return None
