@@ -28,7 +28,7 @@ class NotTakenUp(StoreAway):
     """Its leader has not compared the log with what was acknowledged since the server changed."""
 
     def __init__(self) -> None:
-        super().__init__("its leader is taking it up")
+        super().__init__("its leader is still recovering it")
 
 
 async def append_elsewhere(
