@@ -59,6 +59,8 @@ INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS = 26, 27
 NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, MEMBER_ID_REQUIRED = 68, 69, 79
 GROUP_FULL, FENCED_INSTANCE_ID, SUBSCRIBED, UNKNOWN_TOPIC_ID = 81, 82, 86, 100
 
+RETRIED = {14, 15, 16}
+"""What every client asks again after: the coordinator is loading, not available, or lost its lease for a moment."""
 SESSION_MS = 30_000
 REBALANCE_MS = 60_000
 
@@ -188,7 +190,14 @@ class Member:
 
     def form(self, version: int = 9) -> Member:
         """Alone in the group: joins and assigns itself everything."""
-        assert self.join(version).error_code == NONE
+        answers: list[int] = []
+
+        def is_told() -> bool:
+            answers.append(self.join(version).error_code)
+            return answers[-1] not in RETRIED
+
+        wait_until(is_told, "the coordinator does not answer")
+        assert answers[-1] == NONE, f"the join is refused: {answers}"
         assert self.sync({self.id: b"everything"}, min(version, 5)).error_code == NONE
         return self
 

@@ -30,7 +30,7 @@ from headrace.store.cluster.replicas import MeantReplicas
 from headrace.store.cluster.shared_hash import SharedHash, refresh_all
 from headrace.store.cold.access import InTime, NoLake
 from headrace.store.cold.reads import BackgroundReads
-from headrace.store.confidence import Confidence, Level, Outlook, View
+from headrace.store.confidence import Outlook, View
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions
@@ -45,6 +45,7 @@ from headrace.store.redis.memory import Room
 from headrace.store.redis.probe import check_commands
 from headrace.store.redis.shard import Shard
 from headrace.store.redis.topology import Slot, open_topology
+from headrace.store.restoring import Restoring
 from headrace.store.security.rows import SecurityRows
 from headrace.store.security.tenants import Tenants
 from headrace.store.security.usage import Usage
@@ -116,9 +117,7 @@ class Store:
         """The same on every node, and known to nobody outside: for what must look random and stay the same."""
         self.takeovers = Takeovers(self)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._restored = Confidence()
-        """Whether the partitions that we lead have what a store that went back in time lost."""
-        self._is_restoring = False
+        self._restoring = Restoring(lambda: self._partitions)
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -350,13 +349,13 @@ class Store:
         """Once a second: the cluster's id, the catalogue, the memory. The lease is kept elsewhere."""
         while True:
             await tick(_UPKEEP_EVERY_S)
+            if self._restoring.is_due(self._timeline):  # first: it must not wait for a server that is away
+                self.spawn(self._restoring.run(self._timeline))
             try:
                 await self._keep_cluster_id()
                 shared = (table for one in self.organisations.values() for table in one.shared)
                 await asyncio.gather(refresh_all(shared), self.topology.look_at_servers())
                 await self.replicas.keep()
-                if self._restored.level(self._timeline) is not Level.SURE and not self._is_restoring:
-                    self.spawn(self._restore_led())
             except StoreError as error:
                 log.debug("upkeep is postponed", extra={"why": str(error)})
             except Exception:
@@ -385,15 +384,3 @@ class Store:
                 log.debug("reading users and ACLs is postponed", extra={"why": str(error)})
             except Exception:
                 log.exception("reading users and ACLs failed")
-
-    async def _restore_led(self) -> None:
-        """Restores a store that went back in time before any client asks: the cache may be gone by then."""
-        look, self._is_restoring = self._restored.begin(self._timeline), True
-        try:
-            for partition in self._partitions:
-                if self._leads(partition):
-                    with contextlib.suppress(PartitionGone):
-                        await partition.confirm()
-            self._restored.end(look)
-        finally:
-            self._is_restoring = False

@@ -292,3 +292,20 @@ async def test_a_producer_that_another_node_forgot_is_not_refused(
     await other.save_producers()
     await produce_each(either, 3, 5)
     assert values(await all_of(either)) == numbers(0, 5)
+
+
+async def test_a_partition_that_cannot_be_read_does_not_keep_others_from_being_restored(
+    valkey: Valkey, store: Store, configs: dict[str, str]
+) -> None:
+    """Nobody asks for either: the store is restored by itself."""
+    topic = await store.default.catalogue.create("orders", 2, configs)
+    spoilt, lost = [await store.default.partition(topic, number) for number in range(2)]
+    await produce_each(lost, 0, 2)
+    valkey.ask("DEL", spoilt.keys.log)
+    valkey.ask("SET", spoilt.keys.log, "not a log")
+    checkpoint = valkey.checkpoint()
+    await produce_each(lost, 2, 6)
+    async with another_server(store):
+        valkey.go_back_to(checkpoint)
+    await until(lambda: valkey.ask("XLEN", lost.keys.log) == 6)
+    assert values(await all_of(lost)) == numbers(0, 6)

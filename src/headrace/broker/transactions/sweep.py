@@ -57,7 +57,11 @@ class Sweep:
         resting = [thing for thing in mine if thing.state is not None and not thing.state.is_unfinished(server)]
         opened = await self._store.transactions.opened_many(org, [thing.name.id for thing in resting])
         for thing, stored in zip(resting, opened, strict=True):
-            await self._check(thing, stored)
+            try:
+                await self._check(thing, stored)
+            except (KafkaError, Replaced) as error:  # the others do not wait for it
+                extra = {"transactional_id": thing.name.id, "why": str(error)}
+                log.debug("the sweep of a transactional id is postponed", extra=extra)
 
     async def _check(self, thing: Thing[TransactionalId], stored: StoredOpen | None) -> None:
         known, now_ms = thing.state, self._store.clock.wall_ms()
