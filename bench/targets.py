@@ -52,8 +52,8 @@ class Target:
 _TWO_PROCESSES = (
     "client, broker and store share 2 cores, and the client alone uses most of them. The rest goes to the store (0.9 to"
     " 1.5 ms per MB of 1 KB records, to copy a batch from the socket into the stream and its log file), a process that"
-    " no other system here has. Kafka's own producer uses 1.4 of the 2 cores and sends batches of 16 KB: then a MB"
-    " costs 6 ms in the broker and 3 in the store, against 3 in the null broker"
+    " no other system here has. Kafka's own producer sends batches of 16 KB: then broker and store cost as much for a"
+    " MB as Kafka does, and three times the null broker"
 )
 _FROM_THE_STORE = (
     "from the start, records outside the broker's cache come from the store: 0.4 ms per MB there and 0.7 in the"
@@ -128,8 +128,8 @@ TARGETS = (
         KAFKA,
         "at most",
         0.5,
-        reason="600 sequential requests in one Python thread, 60 to 100 us each, a third of it in the kernel and no"
-        " other part above a few percent; Kafka answers on both cores at five times the CPU. In total a group forms in"
+        reason="600 sequential requests in one Python thread, 35 to 80 us each, a third of it in the kernel and no"
+        " other part above a few percent; Kafka answers on both cores at seven times the CPU. In total a group forms in"
         " half Kafka's time: our delay runs from the last join, Kafka's starts over (table Groups)",
         is_aim=True,
     ),
