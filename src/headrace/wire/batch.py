@@ -299,11 +299,15 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def end_offset(entry: Buffer) -> int:
-    """The offset after the last record of the last batch."""
-    pos = last = 0
-    while pos < len(entry):
+    """The offset after the last record of the last batch. Of that one's header only these fields are read."""
+    size, pos, last = len(entry), 0, -1
+    while pos < size:
         last, pos = pos, _batch_end(entry, pos)
-    return read_header(entry, last).next_offset
+    if last < 0 or entry[last + _MAGIC_AT] != MAGIC:
+        raise _unreadable(entry, max(last, 0))
+    base_offset: int = _INT64.unpack_from(entry, last)[0]
+    last_offset_delta: int = _INT32.unpack_from(entry, last + _LAST_OFFSET_DELTA_AT)[0]
+    return base_offset + last_offset_delta + 1
 
 
 def slice_from(entry: Buffer, offset: int) -> int:

@@ -20,6 +20,8 @@ _LENGTH = struct.Struct(">i")
 _CORRELATION_ID = struct.Struct(">i")
 _RESPONSE_HEAD = struct.Struct(">ii")
 _JOIN_BELOW_BYTES = 16 * 1024
+"""Of a whole response: one buffer."""
+_SMALL_BYTES = 4 * 1024
 _TAGS_MAX = 1_000
 """Tagged fields of a header. Kafka has none; each costs time before anybody knows who sent them."""
 
@@ -109,13 +111,13 @@ def response_correlation_id(frame: Buffer) -> int:
 
 
 def join_small(pieces: Pieces) -> Pieces:
-    """Joins runs of small buffers: a socket call per kilobyte would cost more than the copy."""
-    if max(map(len, pieces), default=0) < _JOIN_BELOW_BYTES:
+    """Joins runs of small buffers: each costs a little, and above a page that is less than its copy."""
+    if sum(map(len, pieces)) < _JOIN_BELOW_BYTES:
         return [b"".join(pieces)]
     joined: Pieces = []
     small: Pieces = []
     for piece in pieces:
-        if len(piece) < _JOIN_BELOW_BYTES:
+        if len(piece) < _SMALL_BYTES:
             small.append(piece)
             continue
         if small:

@@ -20,7 +20,7 @@ from headrace.store.confidence import Look
 from headrace.store.log.entries import parse_entry
 from headrace.store.partition.ahead_room import AheadRoom, LogReader
 from headrace.store.partition.entries import Entry
-from headrace.store.partition.tail import size_of
+from headrace.store.partition.tail import ENTRY_BYTES, size_of
 from headrace.store.redis.errors import StoreError
 
 if TYPE_CHECKING:
@@ -136,16 +136,19 @@ class ReadAhead:
 
     def _take_in(self, reader: LogReader, rows: Any) -> None:
         """Adds the entries that follow each other: a reader that gets to a hole is told by the store."""
-        room = self._room
+        room, entries, following = self._room, reader.entries, reader.following
+        size_bytes, most_bytes = reader.held_bytes, room.limit_bytes - room.held_bytes + reader.held_bytes
         for row in rows:
             entry = parse_entry(row)
-            if entry is None or entry.base != reader.following:
-                return
-            size_bytes = reader.held_bytes + size_of(entry)
-            if room.held_bytes - reader.held_bytes + size_bytes > room.limit_bytes:
-                return  # they are larger than the index let expect
-            reader.entries.append(entry)
-            room.hold(reader, size_bytes)
+            if entry is None or entry.base != following:
+                break
+            entry_bytes = ENTRY_BYTES + len(entry.data)
+            if size_bytes + entry_bytes > most_bytes:
+                break  # they are larger than the index let expect
+            entries.append(entry)
+            size_bytes += entry_bytes
+            following = entry.end
+        room.hold(reader, size_bytes)
 
     def _now(self) -> Look:
         return self._partition.confidence.begin(self._partition.outlook.view)

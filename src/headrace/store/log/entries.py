@@ -12,6 +12,7 @@ from headrace.wire.records import NO_TIMESTAMP
 from headrace.wire.schema import Buffer
 
 PORTION_BYTES = 4 << 20
+_USUAL_FIELDS = 4
 _COUNT_FIRST = 16
 _COUNT_MOST = 4096
 
@@ -33,11 +34,15 @@ def xadd(key: str, entry: Entry) -> list[Buffer]:
 
 def parse_entry(row: Any) -> Entry | None:
     """An entry as XRANGE returns it; None if it was not written by a broker."""
-    values = entry_fields(row)
-    data = values.get(b"b")
-    if data is None:
-        return None
+    identity, fields = row
     try:
+        if len(fields) == _USUAL_FIELDS and fields[0] == b"b" and fields[2] == b"w":  # as `xadd` writes nearly all
+            data = fields[1]
+            return Entry(int(identity.split(b"-", 1)[0]), batches.end_offset(data), data, fields[3])
+        values = entry_fields(row)
+        data = values.get(b"b")
+        if data is None:
+            return None
         end, append_time = batches.end_offset(data), int(values.get(b"t", NO_TIMESTAMP))
         return Entry(base_of(row), end, data, values.get(b"w", b""), append_time)
     except ValueError:

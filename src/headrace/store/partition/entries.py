@@ -60,6 +60,10 @@ def take(entries: Iterable[Buffer], offset: int, max_bytes: int, at_least_one: b
     chunks: list[Buffer] = []
     size = 0
     for data in entries:
+        if chunks and size + len(data) <= max_bytes:
+            chunks.append(data)
+            size += len(data)
+            continue
         pos = 0 if chunks else batches.slice_from(data, offset)
         if pos == len(data):
             continue
