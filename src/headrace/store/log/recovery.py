@@ -190,7 +190,11 @@ def _take_in(partition: LogPartition, row: Any) -> None:
 async def recover(partition: LogPartition) -> None:
     """Compares the last entry with the last acknowledged one; appends again what is missing."""
     link, keys = partition.link, partition.keys
-    exists, newest = await link.pipeline(("EXISTS", keys.log), ("XREVRANGE", keys.log, "+", "-", "COUNT", 1))
+    exists, newest, facts = await link.pipeline(
+        ("EXISTS", keys.log),
+        ("XREVRANGE", keys.log, "+", "-", "COUNT", 1),
+        ("HMGET", keys.meta, *losses.FIELDS),
+    )
     if not exists:
         await _rebuild(partition)
         return
@@ -201,9 +205,12 @@ async def recover(partition: LogPartition) -> None:
     if store_base < partition.last_base:
         last = parse_entry(newest[0]) if newest else None
         await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.local_start))
-    await _restore_side_keys(partition)
-    if not await partition.clean.is_current():
-        await load(partition)  # compaction went back too: what was below its border is in the log again
+    is_news = not set(losses.parse(facts).gaps) <= set(partition.gaps)
+    await _restore_side_keys(partition, with_producers=not is_news)
+    if is_news or not await partition.clean.is_current():
+        # Another node noted records as lost that this one counts as its producers' last. Or compaction went back too:
+        # what was below its border is in the log again.
+        await load(partition)
 
 
 async def _other_history(partition: LogPartition, store_base: int) -> Entry | None:
@@ -279,7 +286,7 @@ async def _append_again(partition: LogPartition, entry: Entry) -> bool:
     return True
 
 
-async def _restore_side_keys(partition: LogPartition) -> None:
+async def _restore_side_keys(partition: LogPartition, *, with_producers: bool = True) -> None:
     """Log start, index, producers and losses may have gone back too."""
     link, keys, index = partition.link, partition.keys, partition.index
     await partition.save_start(partition.log_start)
@@ -293,7 +300,8 @@ async def _restore_side_keys(partition: LogPartition) -> None:
         if index.offsets[at] > stored:
             partition.store_point(index.point(at))
     partition.producers.aborted.store_again()
-    await partition.save_producers()
+    if with_producers:
+        await partition.save_producers()
 
 
 async def raise_last_id(partition: LogPartition) -> None:
