@@ -168,6 +168,31 @@ async def test_a_copy_is_not_put_in_place_on_a_server_that_may_lack_what_was_rea
     assert [one for one in found if one[0] < 40] == written[:40]
 
 
+async def test_a_pass_does_not_begin_on_a_server_that_was_not_read(
+    valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks the last entries: what it has would all be compacted away, and nothing be left to restore behind."""
+    written = await fill(orders, 10)
+    trim = orders.cleaner._trim_log
+
+    async def trim_and_lose_the_last_entries() -> None:
+        await trim()
+        if orders.clean.end:
+            monkeypatch.undo()
+            checkpoint = valkey.checkpoint()
+            written.extend(await fill(orders, 3))
+            await go_back(valkey, store, checkpoint)
+
+    monkeypatch.setattr(orders.cleaner, "_trim_log", trim_and_lose_the_last_entries)
+    assert len(await compact(orders, clock)) == 1
+    await orders.confirm()
+    assert orders.gaps == []
+    assert orders.end == 52
+    await assert_reads(orders, written)
+    assert await compact(orders, clock)
+    await assert_reads(orders, written)
+
+
 async def test_a_store_that_goes_back_to_an_earlier_copy_serves_that_one(
     valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock
 ) -> None:

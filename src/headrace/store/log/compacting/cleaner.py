@@ -76,10 +76,11 @@ class Cleaner:
             return passes
         await self._trim_log()
         try:
-            while len(passes) < _MOST_PASSES:
+            while len(passes) < _MOST_PASSES and origin.is_ours(partition):
+                timeline = partition.link.timeline
                 if (end := await self._due_end(policy, self._settled_end(unknown_ms))) is None:
                     break
-                done = await self._pass(policy, end)
+                done = await self._pass(policy, end, timeline)
                 if done is None:
                     break
                 passes.append(done)
@@ -130,14 +131,15 @@ class Cleaner:
 
     # -- a pass -------------------------------------------------------------------------------------------------
 
-    async def _pass(self, policy: CompactionPolicy, end: int) -> Passed | None:
-        """Compacts up to an end at most; None if another node was at it meanwhile."""
+    async def _pass(self, policy: CompactionPolicy, end: int, timeline: int) -> Passed | None:
+        """Compacts up to an end at most; None if another node was at it meanwhile, or another server answers."""
         partition, clean = self._partition, self._partition.clean
         before, start, token = clean.stored, clean.end, secrets.token_hex(8)
-        timeline = partition.link.timeline
         clean_bytes = clean.size_since(partition.local_start)
         rooms = Rooms(partition.shard.memory)
         await rooms.check(clean_bytes)
+        if partition.link.timeline != timeline:
+            return None
         await partition.save_producers()
         sieve = Sieve(partition, partition.now_ms(), policy.delete_retention_ms, Rest(partition.context.clock))
         seen = await self._note_keys(sieve, end, max(PASS_BYTES, clean_bytes))
