@@ -11,7 +11,7 @@ import pytest
 from headrace.store.cluster.catalogue import Placing
 from headrace.store.log import trim
 from headrace.store.log.partition import LogPartition
-from headrace.store.partition import losses, origin
+from headrace.store.partition import origin
 from headrace.store.partition.appending import Appended
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.partition.tail import ENTRY_BYTES
@@ -369,25 +369,3 @@ async def test_another_writer_that_reused_lost_offsets_is_noticed(
     assert [record.value for record in stored(valkey, partition)][5:] == [b"theirs", b"too", b"next"]
     taken = await partition.read(5, 1 << 20, True)
     assert values(records_in(taken)) == [b"theirs", b"too", b"next"]
-
-
-async def test_a_batch_that_another_node_noted_as_lost_is_no_duplicate(valkey: Valkey, open_store: OpenStore) -> None:
-    """The cache has nothing to compare with, and the log goes on behind all that is known."""
-    store = await open_store(tail_cache_bytes=0)
-    partition = await log_partition(store, await store.default.catalogue.create("orders", 1, {}), 0)
-    await produce_each(partition, 0, 5)
-    checkpoint = valkey.checkpoint()
-    await produce_each(partition, 5, 10)
-    partition.link.drop("the test keeps it away")
-    valkey.go_back_to(checkpoint, start=False)
-    partition.shard.link.address = msgspec.structs.replace(partition.link.address, path="/nowhere")
-    valkey.start()
-    other = await same_partition(await open_store(), partition)
-    await losses.record_gap(other, 5, 20)
-    other.doubt()
-    behind = await produce(other, b"behind")
-    assert behind.base_offset >= 20
-    partition.shard.link.address = other.link.address
-    await until(lambda: partition.link.is_up)
-    await partition.confirm()
-    assert not (await produce(partition, b"5", producer=7, sequence=5)).duplicate
