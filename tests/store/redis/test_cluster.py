@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from headrace.store.keys import ClusterKeys
 from headrace.store.options import StoreOptions
 from headrace.store.partition.base import Partition
 from headrace.store.redis.address import parse_address
-from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
+from headrace.store.redis.errors import RedisError, StoreRefused
 from headrace.store.redis.topology import slot_number
 from headrace.store.store import Store
 from tests.clusters import ClusterOfServers, running
@@ -189,42 +188,3 @@ async def test_what_a_fail_over_lost_for_good_is_reported_by_offset_and_never_gi
 
 def replica_has(primary: TrialServer, replica: TrialServer) -> bool:
     return primary.info("replication")["master_repl_offset"] == replica.info("replication")["slave_repl_offset"]
-
-
-@FORMATS
-async def test_an_append_that_a_replaced_server_took_is_made_on_the_new_one(
-    tmp_path: Path, open_on: Open, configs: dict[str, str]
-) -> None:
-    """A primary that hung answers for a moment after its replica took over; what it takes then is lost with it."""
-    with running(ClusterOfServers(tmp_path, replicas=1)) as servers:
-        store = await open_on(servers.url)
-        partition = await partition_of(store, configs)
-        await produce_each(partition, 0, 3)
-        slot = slot_number(partition.keys.log)
-        old = servers.owner_of(slot)
-        new, other = servers.replica_of(old), next(one for one in servers.primaries if one is not old)
-        await until(lambda: replica_has(old, new))
-        old.send_signal(Signals.SIGSTOP)
-        late = produce(partition, b"3")
-        await until(lambda: not partition.writer.queued)
-        await asyncio.to_thread(new.ask, "CLUSTER", "FAILOVER", "TAKEOVER")
-        await until(lambda: owner_by(other, slot) == new.port)
-        partition.slot.move_to(next(one for one in store.topology.shards if one.link.address.port == other.port))
-        await until(lambda: is_read_from(partition, new))
-        assert not late.done()
-        old.send_signal(Signals.SIGCONT)
-        await late
-        await produce(partition, b"4")
-        assert len(new.ask("XRANGE", partition.keys.log, "-", "+")) == 5
-
-
-def owner_by(server: TrialServer, slot: int) -> int:
-    """The port of the slot's server, by the word of one that may not be the last to know."""
-    rows = server.ask("CLUSTER", "SLOTS")
-    return next(int(primary[1]) for first, last, primary, *_ in rows if first <= slot <= last)
-
-
-async def is_read_from(partition: Partition, server: TrialServer) -> bool:
-    with contextlib.suppress(StoreError):
-        await partition.confirm()
-    return partition.link.address.port == server.port and partition.is_in_step
