@@ -121,6 +121,78 @@ async def test_a_store_that_goes_back_behind_a_compaction_has_the_log_again(
     await assert_reads(orders, written)
 
 
+async def test_a_store_that_lost_the_copy_keeps_the_log(
+    valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A primary that hangs may put the copy in place after its replica took over: the log is trimmed elsewhere."""
+    written = await fill(orders, 10)
+    checkpoint, trim = valkey.checkpoint(), orders.cleaner._trim_log
+
+    async def trim_elsewhere() -> None:
+        if orders.clean.end:
+            monkeypatch.undo()
+            await go_back(valkey, store, checkpoint)
+        await trim()
+
+    monkeypatch.setattr(orders.cleaner, "_trim_log", trim_elsewhere)
+    await compact(orders, clock)
+    await orders.confirm()
+    assert orders.clean.end == 0
+    assert orders.gaps == []
+    await assert_reads(orders, written)
+    await compact(orders, clock)
+    assert orders.clean.end == orders.last_base
+    await assert_reads(orders, written)
+
+
+async def test_a_copy_is_not_put_in_place_on_a_server_that_may_lack_what_was_read(
+    valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await orders.cleaner.run_if_due(NEVER, UNKNOWN_MS)
+    written = await fill(orders, 10)
+    checkpoint, noting = valkey.checkpoint(), orders.cleaner._note_keys
+    written += await fill(orders, 10)
+
+    async def note_and_go_back(*arguments: object) -> object:
+        seen = await noting(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        orders.tail.clear()  # as after more appends than it holds
+        await go_back(valkey, store, checkpoint)
+        return seen
+
+    monkeypatch.setattr(orders.cleaner, "_note_keys", note_and_go_back)
+    assert await compact(orders, clock) == []
+    await orders.confirm()
+    assert orders.gaps == [Gap(40, 80)]
+    found = [(record.offset, (record.key, record.value)) for record in await left(orders)]
+    assert [one for one in found if one[0] < 40] == written[:40]
+
+
+async def test_a_pass_does_not_begin_on_a_server_that_was_not_read(
+    valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks the last entries: what it has would all be compacted away, and nothing be left to restore behind."""
+    written = await fill(orders, 10)
+    trim = orders.cleaner._trim_log
+
+    async def trim_and_lose_the_last_entries() -> None:
+        await trim()
+        if orders.clean.end:
+            monkeypatch.undo()
+            checkpoint = valkey.checkpoint()
+            written.extend(await fill(orders, 3))
+            await go_back(valkey, store, checkpoint)
+
+    monkeypatch.setattr(orders.cleaner, "_trim_log", trim_and_lose_the_last_entries)
+    assert len(await compact(orders, clock)) == 1
+    await orders.confirm()
+    assert orders.gaps == []
+    assert orders.end == 52
+    await assert_reads(orders, written)
+    assert await compact(orders, clock)
+    await assert_reads(orders, written)
+
+
 async def test_a_store_that_goes_back_to_an_earlier_copy_serves_that_one(
     valkey: Valkey, store: Store, orders: LogPartition, clock: MovableClock
 ) -> None:

@@ -102,6 +102,23 @@ async def test_whoever_waits_for_a_server_that_is_left_is_told(servers: Replicat
         await topology.close()
 
 
+async def test_who_asks_in_the_moment_in_which_a_server_is_left_is_told(servers: ReplicatedServers) -> None:
+    topology = open_topology(parse_address(servers.url), StoreOptions())
+    try:
+        await topology.start()
+        topology.copied.wanted = lambda: 1
+        slot = topology.slot_of(KEY)
+        await topology.copied.confirm(slot.shard, KEY)
+        waiting = asyncio.create_task(topology.copied.confirm(slot.shard, KEY))
+        await asyncio.sleep(0)  # it has asked, and nobody has begun to answer
+        await slot.shard.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(NotConfirmed):
+                await waiting
+    finally:
+        await topology.close()
+
+
 async def wait_for_commands(replicas: Replicas) -> None:
     """Returns once a WAIT is under way."""
     links = [waits._link for waits in replicas._waits.values()]

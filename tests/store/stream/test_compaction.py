@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import count
 
 import pytest
 
-from headrace.store.redis.errors import PartitionGone
+from headrace.store.redis.errors import PartitionGone, StoreAway
 from headrace.store.stream.compacting.compaction import MOST_LEFTOVERS
 from headrace.store.stream.ids import StreamId
 from tests.store.compacting import META, STREAM, Bench, bench_on, compaction_policy
 from tests.store.conftest import StartValkey
+from tests.store.produced import until
 
 ALWAYS = compaction_policy(dirty_ratio=0.0)
 HOUR_MS = 3_600_000
@@ -58,6 +60,30 @@ async def test_long_keys_that_begin_alike_are_told_apart(bench: Bench) -> None:
         await bench.add(f"{at}-0", key=key, value="v")
     await bench.compaction().run(ALWAYS)
     assert await bench.ids() == ["2-0", "3-0"]
+
+
+async def test_nothing_is_removed_on_a_server_that_may_lack_what_was_read(start_valkey: StartValkey) -> None:
+    """The newest record of a key may be lost with the server that had it: then the one before it is the last."""
+    valkey = start_valkey()
+    async with bench_on(valkey) as bench:
+        await write(bench, *"abcd")
+        checkpoint, rests = valkey.checkpoint(), count(1)
+        await write(bench, *"abcdef", first=5)
+
+        async def go_back_once_all_keys_are_noted(_: float) -> None:
+            if next(rests) == 5:
+                links = (bench.link, bench.reads)
+                before = [link.timeline for link in links]
+                valkey.go_back_to(checkpoint)
+                await until(lambda: all(link.timeline > at for link, at in zip(links, before, strict=True)))
+                await until(lambda: all(link.is_up for link in links))
+
+        with pytest.raises(StoreAway, match="another server"):
+            await bench.compaction(entries=2, on_rest=go_back_once_all_keys_are_noted).run(ALWAYS)
+        assert next(rests) > 5
+        assert await bench.ids() == ["1-0", "2-0", "3-0", "4-0"]
+        await bench.compaction().run(ALWAYS)
+        assert await bench.ids() == ["1-0", "2-0", "3-0", "4-0"]
 
 
 async def test_entries_without_a_key_stay(bench: Bench) -> None:

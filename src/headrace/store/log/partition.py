@@ -152,13 +152,16 @@ class LogPartition(Partition):
         self.slot.shard.link.post("XADD", *where, "p", point.value(), "s", point.stretch())
 
     async def save_producers(self) -> None:
-        """Stores a snapshot of the producers, so that the log before it need not be read again."""
+        """Stores a snapshot of the producers, so that the log before it need not be read again.
+
+        Not where the slot went meanwhile: that server may lack batches that it covers.
+        """
         self.snapshot_size_bytes = self.index.size_bytes
         self.producers.expire(self.now_ms() - self.options.producer_expiration_ms)
         snapshot, aborted = self.producers.snapshot(self.end), self.producers.aborted.unstored()
         rows = [part for row in aborted for part in (row.marker, row.value())]
         keys = [self.keys.producers, self.keys.log, self.keys.aborted]
-        reply = await self.scripts.run("save_producers", keys, [self.end, snapshot, *rows])
+        reply = await self.scripts.run_here("save_producers", keys, [self.end, snapshot, *rows])
         self.check_there(reply)
         self.producers.aborted.stored(aborted)
 

@@ -19,7 +19,7 @@ from headrace.store.partition.aborted import parse as parse_aborted
 from headrace.store.partition.entries import LAST_SEQUENCE as LAST
 from headrace.store.partition.entries import NO_OFFSET, Entry, base_of, entry_fields
 from headrace.store.partition.losses import record_gap
-from headrace.store.redis.errors import PartitionGone, RedisError
+from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
 from headrace.wire.batch_errors import BatchError
 
 if TYPE_CHECKING:
@@ -189,8 +189,12 @@ def _take_in(partition: LogPartition, row: Any) -> None:
 
 async def recover(partition: LogPartition) -> None:
     """Compares the last entry with the last acknowledged one; appends again what is missing."""
-    link, keys = partition.link, partition.keys
-    exists, newest = await link.pipeline(("EXISTS", keys.log), ("XREVRANGE", keys.log, "+", "-", "COUNT", 1))
+    link, keys, timeline = partition.link, partition.keys, partition.link.timeline
+    exists, newest, facts = await link.pipeline(
+        ("EXISTS", keys.log),
+        ("XREVRANGE", keys.log, "+", "-", "COUNT", 1),
+        ("HMGET", keys.meta, *losses.FIELDS),
+    )
     if not exists:
         await _rebuild(partition)
         return
@@ -200,10 +204,14 @@ async def recover(partition: LogPartition) -> None:
         return
     if store_base < partition.last_base:
         last = parse_entry(newest[0]) if newest else None
-        await _restore(partition, store_base, last.end if last else max(store_base + 1, partition.local_start))
-    await _restore_side_keys(partition)
-    if not await partition.clean.is_current():
-        await load(partition)  # compaction went back too: what was below its border is in the log again
+        store_end = last.end if last else max(store_base + 1, partition.local_start)
+        await _restore(partition, store_base, store_end, timeline)
+    is_news = not set(losses.parse(facts).gaps) <= set(partition.gaps)
+    await _restore_side_keys(partition, with_producers=not is_news)
+    if is_news or not await partition.clean.is_current():
+        # Another node noted records as lost that this one counts as its producers' last. Or compaction went back too:
+        # what was below its border is in the log again.
+        await load(partition)
 
 
 async def _other_history(partition: LogPartition, store_base: int) -> Entry | None:
@@ -233,14 +241,17 @@ async def _take_other_history(partition: LogPartition, ours: Entry) -> None:
     await raise_last_id(partition)
 
 
-async def _restore(partition: LogPartition, store_base: int, store_end: int) -> None:
-    """Appends the acknowledged entries that the store does not have, from the cache; the rest is a gap."""
+async def _restore(partition: LogPartition, store_base: int, store_end: int, timeline: int) -> None:
+    """Appends the acknowledged entries that the store does not have, from the cache; the rest is a gap.
+
+    Where the log ends was read on a timeline: on another one the entries before these may be missing, too.
+    """
     missing = [entry for entry in partition.tail.since(store_base) if entry.base > store_base]
     restored_from = missing[0].base if missing else partition.end
     if restored_from > store_end:
         await losses.give_up(partition, store_end, restored_from)
     for entry in missing:
-        if not await _append_again(partition, entry):
+        if not await _append_again(partition, entry, timeline):
             await _take_other_history(partition, entry)
             return
     if not missing:
@@ -255,18 +266,22 @@ async def _restore(partition: LogPartition, store_base: int, store_end: int) -> 
 
 async def remake_rest(partition: LogPartition) -> None:
     """Goes on where a node stopped that made the log again: the floor says how far it went."""
+    timeline = partition.link.timeline
     newest = await partition.link.call("XREVRANGE", partition.keys.log, "+", "-", "COUNT", 1)
     last = parse_entry(newest[0]) if newest else None
     store_base = base_of(newest[0]) if newest else partition.clean.end - 1
     behind = last.end if last else store_base + 1
     if behind < partition.end:
-        await _restore(partition, store_base, max(behind, partition.local_start, partition.clean.end))
+        store_end = max(behind, partition.local_start, partition.clean.end)
+        await _restore(partition, store_base, store_end, timeline)
     await _restore_side_keys(partition)
 
 
-async def _append_again(partition: LogPartition, entry: Entry) -> bool:
+async def _append_again(partition: LogPartition, entry: Entry, timeline: int) -> bool:
     """Whether the entry is in its place now. One by one: should one be refused, the next must not go in."""
     link, key = partition.link, partition.keys.log
+    if link.timeline != timeline:
+        raise StoreAway("another server answers")
     try:
         if await link.send_chunks(xadd(key, entry)) is None:
             raise PartitionGone(repr(partition))
@@ -279,7 +294,7 @@ async def _append_again(partition: LogPartition, entry: Entry) -> bool:
     return True
 
 
-async def _restore_side_keys(partition: LogPartition) -> None:
+async def _restore_side_keys(partition: LogPartition, *, with_producers: bool = True) -> None:
     """Log start, index, producers and losses may have gone back too."""
     link, keys, index = partition.link, partition.keys, partition.index
     await partition.save_start(partition.log_start)
@@ -293,7 +308,8 @@ async def _restore_side_keys(partition: LogPartition) -> None:
         if index.offsets[at] > stored:
             partition.store_point(index.point(at))
     partition.producers.aborted.store_again()
-    await partition.save_producers()
+    if with_producers:
+        await partition.save_producers()
 
 
 async def raise_last_id(partition: LogPartition) -> None:
@@ -312,11 +328,12 @@ async def raise_last_id(partition: LogPartition) -> None:
 async def _rebuild(partition: LogPartition) -> None:
     """Recreates the stream and fills it from the cache."""
     async with partition.remaking():
+        timeline = partition.link.timeline
         await partition.clean.load()  # it may be there still
         below = partition.clean.end - 1
         first = next((entry.base for entry in partition.tail.since(below) if entry.base > below), partition.end)
         lost_from = max(partition.local_start, partition.clean.end)
-        await _restore(partition, below, min(lost_from, first))
+        await _restore(partition, below, min(lost_from, first), timeline)
         if partition.local_start < partition.clean.end:
             pass  # the log starts where it did
         elif partition.policy.is_tiered or partition.log_start < partition.trimmed_to:

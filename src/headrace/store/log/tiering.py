@@ -79,7 +79,7 @@ async def _leave_to_lake(partition: LogPartition, offset: int) -> None:
     key = partition.keys.log
     holding = await partition.reads.call("XREVRANGE", key, f"{offset}-{LAST_SEQUENCE}", "-", "COUNT", 1)
     keep = min(base_of(holding[0]), partition.last_base) if holding else 0
-    if keep > partition.local_start:
+    if keep > partition.local_start and partition.is_in_step:
         await partition.save_producers()  # what it counts may be removed now
         await partition.save_local_start(keep)
         await trim.free_before(partition, keep)

@@ -56,8 +56,8 @@ class Appender(ABC, Generic[F]):
         self._numbers = count()
         self._queue: deque[Pending] = deque()
         self._flight: F | None = None
-        self._sendings = 0
-        """How often something was sent: a reply that is not to the last time has nothing to say."""
+        self._sendings = self._sent_on = 0
+        """How often something was sent, and on which timeline: a reply to another time has nothing to say."""
         self._is_due = False
         self._is_id_refused = False
         self._recovering: asyncio.Task[None] | None = None
@@ -251,7 +251,7 @@ class Appender(ABC, Generic[F]):
 
     def _send(self, flight: F) -> None:
         self._flight = flight
-        self._sendings += 1
+        self._sendings, self._sent_on = self._sendings + 1, self._partition.link.timeline
         try:
             self._transmit(flight, partial(self._answered, self._sendings))
         except StoreAway:
@@ -267,7 +267,7 @@ class Appender(ABC, Generic[F]):
         if flight is None or sending != self._sendings:
             return
         try:
-            is_taken = error is None and self._took(flight, reply)
+            is_taken = error is None and self._sent_on == self._partition.link.timeline and self._took(flight, reply)
         except Exception:
             self._lose_track(flight)
             return
@@ -278,7 +278,7 @@ class Appender(ABC, Generic[F]):
         if isinstance(error, RedisError) and not error.is_refused_id:
             self._refused(error)
             return
-        # Unknown, refused, or no stream: reading tells what became of it.
+        # Unknown, refused, no stream, or another server's: reading tells what became of it.
         self._is_id_refused = isinstance(error, RedisError)
         self._partition.doubt()
         self._recover()
@@ -303,8 +303,8 @@ class Appender(ABC, Generic[F]):
 
     def _recover(self, pause_s: float = 0) -> None:
         if self._recovering is None:
-            work = self._recover_until_sure(pause_s)
-            self._recovering = asyncio.create_task(work, name=f"recover {self._partition!r}")
+            name = f"recover {self._partition!r}"
+            self._recovering = asyncio.create_task(self._recover_until_sure(pause_s), name=name)
 
     async def _recover_until_sure(self, pause_s: float) -> None:
         """Waits for the store, resolves the unknown outcome, then goes on; expired batches are given up."""

@@ -11,7 +11,8 @@ node leads.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.store.partition import origin
 from headrace.store.redis.errors import PartitionGone, StoreError
@@ -21,6 +22,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from headrace.store.partition.appending import Appended
     from headrace.store.partition.base import Partition
+    from headrace.store.partition.losses import Gap
 
 _RETRY_S = 0.05
 _TOO_FEW_RETRY_S = 0.25
@@ -137,8 +139,17 @@ class Copies:
         if wanted := self.wanted:
             await self._partition.shard.replicas.check(wanted)
 
-    async def confirmed(self, appended: asyncio.Future[Appended], count: int, timeout_s: float) -> Appended:
+    def confirmed(
+        self, appended: asyncio.Future[Appended], count: int, timeout_s: float
+    ) -> Coroutine[Any, Any, Appended]:
         """The result of an append once enough replicas have it; NOT_ENOUGH_REPLICAS_AFTER_APPEND if they do not."""
+        return self._confirmed(appended, count, timeout_s, self._partition.gaps)
+
+    async def _confirmed(
+        self, appended: asyncio.Future[Appended], count: int, timeout_s: float, known: list[Gap]
+    ) -> Appended:
+        """A gap that was known before says nothing about the batch: a node whose records were replaced by others notes
+        the offsets of both, and one that a retry is the duplicate of is in the log."""
         found = await appended
         start, end = found.base_offset, found.base_offset + count
         replicas = self._partition.shard.replicas
@@ -149,7 +160,7 @@ class Copies:
         except TimeoutError:
             replicas.doubt()
             raise _after_append(f"Fewer than {self.wanted} replica(s) have the batch after {timeout_s:g} s.") from None
-        if any(gap.start < end and start < gap.end for gap in self._partition.gaps):
+        if any(gap.start < end and start < gap.end and gap not in known for gap in self._partition.gaps):
             raise _after_append("The store failed over and lost the batch.")
         return found
 
@@ -203,6 +214,8 @@ class Copies:
                 await partition.confirm()
             if not self._end:
                 await self._load()
+            if not partition.is_in_step:
+                return 0  # another server answers since
             # All of one moment: the server acknowledged everything before the end on this timeline.
             timeline, term, end = partition.link.timeline, partition.nodes.term, partition.end
             size_bytes, stable_end = partition.index.size_bytes, partition.ended_up_to

@@ -228,6 +228,8 @@ class _Waits:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._fail(self._asked, StoreAway(_LEFT))  # a task that was cancelled before it began told nobody
+        self._asked = []
         await self._link.close()
 
 

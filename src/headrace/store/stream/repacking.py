@@ -7,7 +7,7 @@ pending entries, and the counters, and renames the copy. Clients notice nothing,
 XREADGROUP. Only the consumers' idle times in XINFO CONSUMERS restart.
 
 Entries are only ever added at the end, so an unexpected length means that somebody removed some: then the copy is
-discarded. A copy left behind by a killed process expires.
+discarded, as it is if another server answers meanwhile. A copy left behind by a killed process expires.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Repacking:
         self._scripts = scripts
         self._key = key
         self._pace = pace
+        self._timeline = link.timeline
 
     async def run(self) -> Repacked:
         """Replaces the stream by a copy of itself."""
@@ -120,6 +121,8 @@ class Repacking:
 
     async def _swap(self, copy: _Copy) -> bool:
         """Whether the copy took the stream's place; not yet, if it is still behind."""
+        if self._link.timeline != self._timeline:
+            raise _Abandoned("another server answers")
         reply = await self._scripts.run(
             "swap",
             [self._key, copy.key],

@@ -4,6 +4,9 @@ A pass records the last offset of each key after the compacted part, copies the 
 the newly read one, replaces the old copy, and then trims the log. The rules for what stays are Kafka's
 (`wire/cleaning.py`). If a pass is interrupted, either nothing has changed or only the trimming is left.
 
+All of it holds for one server. If another one answers meanwhile, it may lack entries whose keys were noted, or the copy
+itself: a pass that was under way is given up, and the log is trimmed only where the copy is.
+
 A pass stops before the last entry, which marks the end of the log; before the last stable offset; and before entries of
 other nodes so recent that their writer may still be looking for them after an unknown outcome. The producers' state is
 stored first, because a node that opens the partition derives it from the entries after that snapshot.
@@ -62,8 +65,8 @@ class Cleaner:
         self._partition = partition
         self._ends: deque[tuple[float, int]] = deque()
         """Where the log ended, and when that was seen."""
-        self._trimmed = -1
-        """Up to where the log is known to be trimmed."""
+        self._trimmed = b""
+        """The state of the compacted part that the log is known to be trimmed to."""
 
     async def run_if_due(self, policy: CompactionPolicy, unknown_ms: int) -> list[Passed]:
         """Compacts as long as it is due; appends older than `unknown_ms` are known to be in the log, or not."""
@@ -73,10 +76,11 @@ class Cleaner:
             return passes
         await self._trim_log()
         try:
-            while len(passes) < _MOST_PASSES:
+            while len(passes) < _MOST_PASSES and origin.is_ours(partition):
+                timeline = partition.link.timeline
                 if (end := await self._due_end(policy, self._settled_end(unknown_ms))) is None:
                     break
-                done = await self._pass(policy, end)
+                done = await self._pass(policy, end, timeline)
                 if done is None:
                     break
                 passes.append(done)
@@ -127,13 +131,15 @@ class Cleaner:
 
     # -- a pass -------------------------------------------------------------------------------------------------
 
-    async def _pass(self, policy: CompactionPolicy, end: int) -> Passed | None:
-        """Compacts up to an end at most; None if another node was at it meanwhile."""
+    async def _pass(self, policy: CompactionPolicy, end: int, timeline: int) -> Passed | None:
+        """Compacts up to an end at most; None if another node was at it meanwhile, or another server answers."""
         partition, clean = self._partition, self._partition.clean
         before, start, token = clean.stored, clean.end, secrets.token_hex(8)
         clean_bytes = clean.size_since(partition.local_start)
         rooms = Rooms(partition.shard.memory)
         await rooms.check(clean_bytes)
+        if partition.link.timeline != timeline:
+            return None
         await partition.save_producers()
         sieve = Sieve(partition, partition.now_ms(), policy.delete_retention_ms, Rest(partition.context.clock))
         seen = await self._note_keys(sieve, end, max(PASS_BYTES, clean_bytes))
@@ -141,12 +147,12 @@ class Cleaner:
             return None
         keys, made = partition.keys, [partition.keys.clean.new_log, partition.keys.clean.new_points]
         arguments: list[Argument] = [before, partition.taken_up, token]
-        if not await self._run("begin_clean", [keys.meta, keys.log, *made], arguments):
+        if not await self._run("begin_clean", [keys.meta, keys.log, *made], arguments, timeline):
             return None
         try:
             copy = await self._copy(sieve, rooms, seen.offset)
         except NoRoom:
-            await self._run("drop_clean", [keys.meta, *made], [token])
+            await self._run("drop_clean", [keys.meta, *made], [token], timeline)
             raise
         state = _state_behind(seen, token, partition.now_ms(), copy, sieve.horizon_ms)
         stored = msgspec.json.encode(state)
@@ -154,6 +160,7 @@ class Cleaner:
             "install_clean",
             [keys.meta, keys.log, *made, keys.clean.log, keys.clean.points],
             [*arguments, copy.index.entries, copy.points, stored],
+            timeline,
         )
         if not is_installed:
             return None
@@ -164,9 +171,14 @@ class Cleaner:
             await clean.free_before(partition.log_start)  # it may have moved since it was copied
         return Passed(start, seen.offset, len(sieve.latest), clean_bytes + dirty_bytes, copy.index.size_bytes)
 
-    async def _run(self, script: str, keys: list[str], arguments: list[Argument]) -> bool:
-        """Whether the script succeeded; if not, another writer changed the state meanwhile."""
+    async def _run(self, script: str, keys: list[str], arguments: list[Argument], timeline: int) -> bool:
+        """Whether the script succeeded; if not, another writer changed the state meanwhile, or another server answers.
+
+        A redirect is followed: a server that has the pass's token has all that was read before.
+        """
         partition = self._partition
+        if partition.link.timeline != timeline:
+            return False
         reply = await partition.scripts.run(script, keys, arguments)
         partition.check_there(reply)
         if not reply:
@@ -208,20 +220,28 @@ class Cleaner:
 
     async def _trim_log(self) -> None:
         """Removes copied entries from the log, including leftovers of an interrupted pass."""
-        partition, end = self._partition, self._partition.clean.end
-        if self._trimmed >= end:
+        partition, stored, end = self._partition, self._partition.clean.stored, self._partition.clean.end
+        if self._trimmed == stored:
             return
-        keys, link, rest = partition.keys, partition.link, Rest(self._partition.context.clock)
+        rest = Rest(partition.context.clock)
         # Large entries have a node of the stream each; small ones share one, and go with it.
         entry_bytes = partition.index.size_bytes // max(partition.index.entries, 1)
         for limit in (max(_TRIM_BYTES // max(entry_bytes, 1), 1), _TRIM_ENTRIES):
-            limited = ("MINID", "~", f"{end}-0", "LIMIT", min(limit, _TRIM_ENTRIES))
-            while await link.call("XTRIM", keys.log, *limited):
+            while await self._trim_step(stored, end, min(limit, _TRIM_ENTRIES)):
                 await rest.take()
-        await link.pipeline(
-            ("XTRIM", keys.log, "MINID", "=", f"{end}-0"), ("XTRIM", keys.index, "MINID", "=", f"{end}-0")
-        )
-        self._trimmed = end
+        if await self._trim_step(stored, end) is not None:
+            self._trimmed = stored
+
+    async def _trim_step(self, stored: bytes, end: int, limit: int = 0) -> int | None:
+        """How many entries were removed; None if the server has another copy, or none: then the log is all there is."""
+        partition = self._partition
+        keys = [partition.keys.meta, partition.keys.log, partition.keys.index]
+        removed: int | None = await partition.scripts.run("trim_to_clean", keys, [stored, f"{end}-0", limit])
+        if removed is None:
+            partition.doubt()
+        else:
+            partition.check_there(removed)
+        return removed
 
 
 def _behind(seen: Point, entry: Entry, floor: Point | None) -> Point:

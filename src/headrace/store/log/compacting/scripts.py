@@ -42,6 +42,15 @@ COMPACTING_SOURCES = {
         redis.call('HDEL', KEYS[1], 'cleaning')
         return 1
     """,
+    # KEYS: meta, log, its index. ARGV: the state that was read, its border as an id, how many entries (0: all of them).
+    # Checked with each step: a server that took over may not have the copy, and then needs what it was made of.
+    "trim_to_clean": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        if (redis.call('HGET', KEYS[1], 'clean') or '') ~= ARGV[1] then return false end
+        if ARGV[3] ~= '0' then return redis.call('XTRIM', KEYS[2], 'MINID', '~', ARGV[2], 'LIMIT', ARGV[3]) end
+        redis.call('XTRIM', KEYS[3], 'MINID', '=', ARGV[2])
+        return redis.call('XTRIM', KEYS[2], 'MINID', '=', ARGV[2])
+    """,
     # A pass that was given up, if no other one has begun since.
     "drop_clean": """
         if redis.call('HGET', KEYS[1], 'cleaning') ~= ARGV[1] then return 0 end

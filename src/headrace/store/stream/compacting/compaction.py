@@ -9,10 +9,14 @@ a Redis group has given to a consumer stays until it is acknowledged and is remo
 Removing keeps ids, groups and readers as they are, and stopping anywhere does no harm: what was removed was rightly
 removed, and the next compaction begins where the last whole one ended. What it leaves half empty, `stream/repacking.py`
 packs.
+
+Entries are removed only on the server that they were read from: another one that answers meanwhile may lack the newer
+record of a key, and then the older one is its last.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +26,7 @@ import msgspec
 from headrace.store.partition.entries import LAST_SEQUENCE
 from headrace.store.partition.key_map import MOST_KEYS, digest
 from headrace.store.partition.old_records import CompactionPolicy
-from headrace.store.redis.errors import PartitionGone
+from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
 from headrace.store.redis.link import Argument
 from headrace.store.redis.route import Route
 from headrace.store.redis.scripts import Scripts
@@ -120,6 +124,7 @@ class Compaction:
         self._skips_foreign = skips_foreign
         self._pace = pace or Pace()
         self._scripts = Scripts(link, COMPACTION_SOURCES)
+        self._timeline = link.timeline
 
     async def is_due(self, policy: CompactionPolicy) -> bool:
         """Whether enough is new, or something has waited long enough. It costs three commands."""
@@ -134,6 +139,7 @@ class Compaction:
 
     async def run(self, policy: CompactionPolicy, known: StreamId | None = None) -> Compacted:
         """Compacts; entries behind `known` are not looked at, for their offsets have not been given out."""
+        self._timeline = self._link.timeline
         newest = await self._reads.call("XREVRANGE", self._stream, "+", "-", "COUNT", 1)
         if not newest:
             return Compacted(0, 0, False, "")
@@ -180,10 +186,23 @@ class Compaction:
         return stored
 
     async def _run_script(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
-        reply = await self._scripts.run(name, keys, arguments)
+        """Never redirected, and not sent to another server than the one that was read."""
+        try:
+            reply = await self._send_script(name, keys, arguments)
+        except RedisError as error:
+            if error.kind != "NOSCRIPT":
+                raise
+            reply = await self._send_script(name, keys, arguments, source=True)
         if reply == -1:
             raise PartitionGone(self._stream)
         return reply
+
+    def _send_script(
+        self, name: str, keys: list[str], arguments: list[Argument], source: bool = False
+    ) -> asyncio.Future[Any]:
+        if self._link.timeline != self._timeline:
+            raise StoreAway("another server answers")
+        return self._scripts.send(name, keys, arguments, source)
 
     # -- the two passes -----------------------------------------------------------------------------------------
 
