@@ -162,9 +162,16 @@ async def test_every_node_makes_the_same_index(
     )
 
 
-async def test_a_read_never_goes_past_the_end_that_is_known(partition: LogPartition, open_store: OpenStore) -> None:
+async def test_a_read_never_goes_past_the_end_that_is_known(
+    partition: LogPartition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await produce(partition, b"a")
     other = await same_partition(await open_store(), partition)
+
+    async def learn_nothing() -> None:
+        """Background work must not tell it of the other's record."""
+
+    monkeypatch.setattr(partition, "confirm", learn_nothing)
     await produce(other, b"b")
     assert values([*records_of(joined(await partition.read(0, 1000, True)))]) == [b"a"]
     assert joined(await partition.read(1, 1000, True)) == b""
