@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,9 +22,9 @@ API = "/api/v1"
 def console_pids(broker: BrokerProcess) -> list[int]:
     found = []
     for pid in Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"headrace.cli.console.process" in words:
-            found.append(int(pid))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended since it was listed
+            if b"headrace.cli.console.process" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(int(pid))
     return found
 
 
