@@ -85,8 +85,15 @@ def reader_stopped(broker: BrokerProcess) -> Iterator[None]:
 
 def _reader(broker: BrokerProcess) -> int:
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
-    (found,) = (pid for pid in children if b"headrace.lake.cold.process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (found,) = (pid for pid in children if _is_reader(pid))
     return int(found)
+
+
+def _is_reader(pid: str) -> bool:
+    try:
+        return b"headrace.lake.cold.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False  # it ended since it was listed
 
 
 # -- fetching -----------------------------------------------------------------------------------------------------
