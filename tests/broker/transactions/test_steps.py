@@ -181,6 +181,35 @@ async def test_an_id_is_free_again_after_nodes_and_store_were_restarted_though_n
     assert [await nodes.read(number) for number in range(PARTITIONS)] == [[b"kept"]] * PARTITIONS
 
 
+async def test_an_id_that_another_node_took_in_passing_is_taken_back_and_its_transaction_finished(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that starts takes all ids until it knows the others; whose id it is knows nothing of that."""
+    broker, other = await start_node(1), await start_node(2)
+    nodes = Nodes(broker, other)
+    await nodes.create()
+    mover = Mover(nodes)
+    await mover.init_patiently()
+    passing = other if mover.coordinator.broker is broker else broker
+    spread, taken = Finisher.spread, 0
+
+    async def take_then_spread(self: Finisher, thing: Any, ending: Any, *, again: bool) -> None:
+        nonlocal taken
+        if not taken:
+            taken += 1
+            await passing.store.transactions.take("default", mover.name)
+        await spread(self, thing, ending, again=again)
+
+    monkeypatch.setattr(Finisher, "spread", take_then_spread)
+    for number in range(PARTITIONS):
+        assert await mover.send(number, b"kept") == 0
+    assert await mover.end(commit=True) == 0
+    async with asyncio.timeout(20):
+        await mover.init_patiently()
+    assert taken
+    assert [await nodes.read(number) for number in range(PARTITIONS)] == [[b"kept"]] * PARTITIONS
+
+
 async def test_the_next_transaction_does_not_begin_in_a_partition_before_the_marker_of_the_last_one(
     start_node: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,8 @@ class Finisher:
                     self.finished["commit" if ending.commit else "abort"] += 1
                 return
             except Replaced:
+                thing.doubt()  # if the id is still ours, its owner's token in the store is not: it is taken again
+                await self._look_again(thing)
                 return
             except KafkaError as error:
                 extra = {"transactional_id": thing.name.id, "why": str(error)}
