@@ -75,6 +75,7 @@ def under_load(nodes: Nodes, pause_s: float = 0.02) -> Iterator[Load]:
     """Clients that go on whatever happens; in the end everything is checked."""
     load = Load(nodes.addresses, pause_s)
     try:
+        load.group.forms(PLACES)  # later than the first records: its first member may have been alone for a while
         load.settles()
         yield load
         load.settles()

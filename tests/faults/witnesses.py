@@ -186,6 +186,15 @@ class Group(Receiving):
         super().__init__(name)
         self._members = [_Member(self, addresses, topics) for _ in range(members)]
 
+    def forms(self, places: Sequence[Place]) -> None:
+        """Returns once every member has partitions, and all of them together have each once."""
+
+        def is_shared_out() -> bool:
+            given = [member.places for member in self._members]
+            return all(given) and sorted(place for part in given for place in part) == sorted(places)
+
+        wait_until(is_shared_out, f"not all members of {self.name} were given partitions", timeout_s=_STUCK_S)
+
     def stop(self) -> None:
         for member in self._members:
             member.stop()
@@ -215,6 +224,11 @@ class _Member:
         self._topics = list(topics)
         self._thread = threading.Thread(target=self._run, name=group.name)
         self._thread.start()
+
+    @property
+    def places(self) -> list[Place]:
+        """What it was given last."""
+        return list(self._next)
 
     def _run(self) -> None:
         self._consumer.subscribe(self._topics, on_assign=self._assigned)
