@@ -15,6 +15,7 @@ import confluent_kafka
 from tests.broker_process import wait_until
 from tests.clients.adapters import CLIENTS
 from tests.clients.client import EARLIEST
+from tests.faults.witnesses import first_difference
 
 CONFLUENT = CLIENTS[0]
 
@@ -94,5 +95,6 @@ class SteadyProducer:
                 consumer.assign(self.topic, {partition: EARLIEST})
                 found = consumer.read(end - start)
             assert [record.offset for record in found] == list(range(end))
-            assert [int((record.value or b"").split(b" ")[0]) for record in found] == list(range(end))
+            numbers = [int((record.value or b"").split(b" ")[0]) for record in found]
+            assert numbers == list(range(end)), f"partition {partition}: {first_difference(numbers)}"
             assert offsets == {number: number for number in range(end)}

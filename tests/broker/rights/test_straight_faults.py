@@ -38,9 +38,11 @@ async def root(strict: Broker) -> Client:
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what is there already is not looked at: it may be much
     gc.disable()
     yield
     gc.enable()
+    gc.unfreeze()
 
 
 async def produce(client: Client) -> None:
