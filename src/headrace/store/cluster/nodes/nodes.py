@@ -244,6 +244,9 @@ class Nodes:
         """Keeps the lease; claims it again if it ran out meanwhile."""
         if self.is_leaving:
             return
+        if self.has_overslept:
+            # The server may have been stopped too, and be replaced: it would still give us the lease.
+            await self._leases.check_server()
         asked = self._tried_at = self._now_s()
         was_away, self._has_failed = self._has_failed, True
         is_ours = await self._leases.renew(self._mine)
