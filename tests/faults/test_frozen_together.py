@@ -1,11 +1,13 @@
-"""A node that was frozen together with the primary: it resumes beside a server that still believes to be the primary.
+"""A node that is frozen together with the primary.
 
-That server would give it its lease, while the other nodes have theirs from the new primary and lead its partitions.
+It resumes beside a server that still believes to be the primary and would give it its lease, while the other nodes have
+theirs from the new primary and lead its partitions. And what clients sent it is on its way until they give up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from signal import Signals
@@ -19,12 +21,13 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.broker.peers import connect, create_topic
+from tests.broker.peers import PRODUCE_BY_NAME, IdempotentProducer, connect, create_topic, produce_request
 from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker
 from tests.sentinels import WatchedServers
 
 TOPIC, PARTITIONS = "orders", 6
+LEASE_MS = 1_000
 FROZEN, OTHER = 1, 2
 
 
@@ -40,7 +43,7 @@ def servers(tmp_path: Path) -> Iterator[WatchedServers]:
 def test_a_node_that_was_frozen_with_the_primary_does_not_lead_beside_the_others(
     servers: WatchedServers, start_broker: StartBroker
 ) -> None:
-    nodes = {one: start_broker(redis=servers.url, node_id=one, node_lease_ms=1_000) for one in (FROZEN, OTHER)}
+    nodes = {one: start_broker(redis=servers.url, node_id=one, node_lease_ms=LEASE_MS) for one in (FROZEN, OTHER)}
     with connect(nodes[OTHER]) as connection:
         create_topic(connection, TOPIC, PARTITIONS)
     wait_until(lambda: 0 < len(led_by(nodes[FROZEN])) < PARTITIONS, "one node leads everything")
@@ -61,6 +64,44 @@ def test_a_node_that_was_frozen_with_the_primary_does_not_lead_beside_the_others
     for partition in range(PARTITIONS):
         leaders = [node for node, _ in groupby(node for node, led in seen if partition in led)]
         assert leaders in ([OTHER], [OTHER, FROZEN]), f"partition {partition} had two leaders at a time"
+
+
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_a_batch_on_its_way_to_a_frozen_node_is_not_left_out(
+    servers: WatchedServers, start_broker: StartBroker, form: str
+) -> None:
+    nodes = {one: start_broker(redis=servers.url, node_id=one, node_lease_ms=LEASE_MS) for one in (1, 2)}
+    with connect(nodes[1]) as connection:
+        create_topic(connection, TOPIC, PARTITIONS, {"headrace.format": form})
+    leader = next(node for node in nodes.values() if 0 in led_by(node))
+    other = next(node for node in nodes.values() if node is not leader)
+    old = servers.primary
+    with connect(leader) as to_leader, connect(other) as to_other:
+        producer = IdempotentProducer(to_leader, TOPIC)
+        assert producer.send(0)[0] == ErrorCode.NONE
+        for process in (leader, old):
+            process.send_signal(Signals.SIGSTOP)
+        to_leader.ask(produce_request(TOPIC, {0: producer.batch(1)}), PRODUCE_BY_NAME)
+        wait_until(lambda: servers.primary is not old, "no failover", 60)
+        wait_until(lambda: 0 in led_by(other), "nobody takes over", 30)
+        producer.connection = to_other
+        until_s = time.monotonic() + 4 * LEASE_MS / 1000
+        while time.monotonic() < until_s:
+            assert producer.send(2)[0] != ErrorCode.NONE, "the batch before it was left out"
+        for process in (old, leader):
+            process.send_signal(Signals.SIGCONT)
+        to_leader.receive()
+        for sequence in (1, 2):
+            wait_until(lambda sequence=sequence: resent(producer, nodes.values(), sequence), "it cannot go on", 30)
+
+
+def resent(producer: IdempotentProducer, nodes: Iterable[BrokerProcess], sequence: int) -> bool:
+    """Whether one of the nodes has a batch."""
+    for node in nodes:
+        with connect(node) as producer.connection:
+            if producer.send(sequence)[0] == ErrorCode.NONE:
+                return True
+    return False
 
 
 def led_by(node: BrokerProcess) -> set[int]:
