@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch import PartitionData
 from headrace.wire.special_times import LATEST
+from tests.broker.peers import connect, fetch
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.client import Sent
 from tests.clients.confluent_adapter import ConfluentKafka
@@ -38,6 +42,32 @@ def test_the_end_that_was_told_does_not_go_back_when_another_node_takes_over_wit
         assert told(other) in (10, ErrorCode.OFFSET_NOT_AVAILABLE)
         servers.attach(servers.replicas[0])
         wait_until(lambda: told(other) == 10, "the end is not known again")
+
+
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_a_reader_at_the_end_is_not_told_an_earlier_one_by_the_node_that_takes_over(
+    start_broker: StartBroker, tmp_path: Path, form: str
+) -> None:
+    with replicated(tmp_path / "servers") as servers:
+        settings = {"redis": servers.url, "node_lease_ms": 1_000}
+        nodes = {node_id: start_broker(node_id=node_id, **settings) for node_id in (1, 2)}
+        client.create_topic(nodes[1].address, PLACE[0], 1, {"min.insync.replicas": "2", "headrace.format": form})
+        with Cluster(nodes[1].address) as cluster:
+            leader = nodes.pop(cluster.leader(*PLACE))
+        (other,) = nodes.values()
+        client.produce(leader.address, PLACE[0], [Sent(0, None, b"%d" % number) for number in range(10)], {"acks": "all"})
+        end = told(leader)
+        assert end is not None
+        leader.kill()
+        with connect(other) as connection:
+            answers: list[PartitionData] = []
+
+            def is_led() -> bool:
+                answers.append(fetch(connection, PLACE[0], {PLACE[1]: end})[PLACE[1]])
+                return answers[-1].error_code == ErrorCode.NONE
+
+            wait_until(is_led, "nobody leads it")
+        assert (answers[-1].high_watermark, answers[-1].last_stable_offset) == (end, end)
 
 
 def told(node: BrokerProcess) -> int | None:
