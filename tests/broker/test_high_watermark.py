@@ -64,7 +64,8 @@ def test_a_reader_at_the_end_is_not_told_an_earlier_one_by_the_node_that_takes_o
         with Cluster(nodes[1].address) as cluster:
             leader = nodes.pop(cluster.leader(*PLACE))
         (other,) = nodes.values()
-        client.produce(leader.address, PLACE[0], [Sent(0, None, b"%d" % number) for number in range(10)], {"acks": "all"})
+        records = [Sent(0, None, b"%d" % number) for number in range(10)]
+        client.produce(leader.address, PLACE[0], records, {"acks": "all"})
         end = told(leader)
         assert end is not None
         leader.kill()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from signal import Signals
@@ -92,7 +93,7 @@ def test_a_batch_on_its_way_to_a_frozen_node_is_not_left_out(
             process.send_signal(Signals.SIGCONT)
         to_leader.receive()
         for sequence in (1, 2):
-            wait_until(lambda sequence=sequence: resent(producer, nodes.values(), sequence), "it cannot go on", 30)
+            wait_until(partial(resent, producer, nodes.values(), sequence), "it cannot go on", 30)
 
 
 def resent(producer: IdempotentProducer, nodes: Iterable[BrokerProcess], sequence: int) -> bool:
