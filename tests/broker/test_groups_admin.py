@@ -58,9 +58,10 @@ class TestDescribe:
 
     @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
     def test_a_group_that_does_not_exist_is_dead(self, connection: BrokerConnection, group: str, version: int) -> None:
-        found = members.describe(connection, group, version)
-        assert (found.group_state, found.members) == ("Dead", [])
-        assert found.error_code == (GROUP_ID_NOT_FOUND if version >= 6 else NONE)
+        for name in (group, ""):
+            found = members.describe(connection, name, version)
+            assert (found.group_state, found.members) == ("Dead", [])
+            assert found.error_code == (GROUP_ID_NOT_FOUND if version >= 6 else NONE)
 
     def test_the_states_that_a_group_goes_through(
         self, groups_broker: BrokerProcess, connection: BrokerConnection, member: Member

@@ -128,9 +128,21 @@ class TestJoin:
             assert member.join(version, session_ms=session_ms).error_code == members.INVALID_SESSION_TIMEOUT
         assert members.state_of(observer, member.group) == "Dead"
 
-    def test_a_group_without_an_id_is_refused(self, member: Member) -> None:
+    @pytest.mark.parametrize("version", JOIN_VERSIONS)
+    def test_a_group_without_an_id_is_refused(self, member: Member, version: int) -> None:
         member.group = ""
-        assert member.join().error_code == members.INVALID_GROUP_ID
+        answer = member.join(version)
+        assert answer.error_code == members.INVALID_GROUP_ID
+        assert answer.protocol_name == (None if version >= 7 else "")
+
+    @pytest.mark.parametrize("version", JOIN_VERSIONS)
+    def test_a_protocol_without_a_name_is_told_as_kafka_tells_it(self, member: Member, version: int) -> None:
+        member.protocols = {"": b""}
+        answer = member.join(version)
+        if answer.error_code == members.MEMBER_ID_REQUIRED:
+            member.id = answer.member_id
+            answer = member.join(version)
+        assert (answer.error_code, answer.protocol_name) == (members.NONE, None if version >= 7 else "")
 
     def test_no_protocol_and_no_common_protocol_are_refused(self, member: Member, other: Member) -> None:
         other.protocols = {}

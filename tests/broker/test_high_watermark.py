@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from signal import Signals
+from typing import cast
+
+import pytest
 
 from headrace.client import Admin, BrokerUnreachable, Cluster
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch import PartitionData
+from headrace.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from headrace.wire.special_times import LATEST
+from tests.broker.peers import connect, fetch
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.client import Sent
 from tests.clients.confluent_adapter import ConfluentKafka
@@ -38,6 +51,69 @@ def test_the_end_that_was_told_does_not_go_back_when_another_node_takes_over_wit
         assert told(other) in (10, ErrorCode.OFFSET_NOT_AVAILABLE)
         servers.attach(servers.replicas[0])
         wait_until(lambda: told(other) == 10, "the end is not known again")
+
+
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_a_reader_at_the_end_is_not_told_an_earlier_one_by_the_node_that_takes_over(
+    start_broker: StartBroker, tmp_path: Path, form: str
+) -> None:
+    with replicated(tmp_path / "servers") as servers:
+        settings = {"redis": servers.url, "node_lease_ms": 1_000}
+        nodes = {node_id: start_broker(node_id=node_id, **settings) for node_id in (1, 2)}
+        client.create_topic(nodes[1].address, PLACE[0], 1, {"min.insync.replicas": "2", "headrace.format": form})
+        with Cluster(nodes[1].address) as cluster:
+            leader = nodes.pop(cluster.leader(*PLACE))
+        (other,) = nodes.values()
+        records = [Sent(0, None, b"%d" % number) for number in range(10)]
+        client.produce(leader.address, PLACE[0], records, {"acks": "all"})
+        end = told(leader)
+        assert end is not None
+        leader.kill()
+        with connect(other) as connection:
+            answers: list[PartitionData] = []
+
+            def is_led() -> bool:
+                answers.append(fetch(connection, PLACE[0], {PLACE[1]: end})[PLACE[1]])
+                return answers[-1].error_code == ErrorCode.NONE
+
+            wait_until(is_led, "nobody leads it")
+        assert (answers[-1].high_watermark, answers[-1].last_stable_offset) == (end, end)
+
+
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_a_node_that_slept_does_not_tell_the_end_of_before(
+    start_broker: StartBroker, tmp_path: Path, form: str
+) -> None:
+    """Its lease is not taken back yet when the store answers again, and it reads the log first."""
+    with replicated(tmp_path / "servers") as servers:
+        settings = {"redis": servers.url, "node_lease_ms": 3_000}
+        nodes = {node_id: start_broker(node_id=node_id, **settings) for node_id in (1, 2)}
+        client.create_topic(nodes[1].address, PLACE[0], 1, {"min.insync.replicas": "2", "headrace.format": form})
+        with Cluster(nodes[1].address) as cluster:
+            leader = nodes.pop(cluster.leader(*PLACE))
+        (other,) = nodes.values()
+        client.produce(leader.address, PLACE[0], [Sent(0, None, b"before")], {"acks": "all"})
+        before = told(leader)
+        with connect(leader) as connection:
+            leader.send_signal(Signals.SIGSTOP)
+            wait_until(lambda: told(other) is not None, "nobody takes over", 30)
+            client.produce(other.address, PLACE[0], [Sent(0, None, b"since")], {"acks": "all"})
+            end = told(other)
+            assert before is not None
+            assert end is not None
+            assert before < end
+            servers.primary.send_signal(Signals.SIGSTOP)
+            leader.send_signal(Signals.SIGCONT)
+            for _ in range(40):
+                connection.ask(request_for_the_end(), 5)
+                time.sleep(0.02)
+            servers.primary.send_signal(Signals.SIGCONT)
+            answers = [cast("ListOffsetsResponse", connection.receive()).topics[0].partitions[0] for _ in range(40)]
+    assert {answer.offset for answer in answers if answer.error_code == ErrorCode.NONE} <= {end}
+
+
+def request_for_the_end() -> ListOffsetsRequest:
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(PLACE[0], [ListOffsetsPartition(PLACE[1], timestamp=LATEST)])])
 
 
 def told(node: BrokerProcess) -> int | None:

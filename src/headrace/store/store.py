@@ -87,7 +87,7 @@ class Store:
         home = self.topology.slot_of(self.keys.nodes)
         timeout_ms = renewal_timeout_ms(options)
         self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
-        self.nodes = Nodes(self.leases, me, self.clock)
+        self.nodes = Nodes(self.leases, me, self.clock, self.name)
         self.replicas = MeantReplicas(self.topology, self.keys.cluster, options)
         self._outlooks: dict[Slot, Outlook] = {}
         self.groups = GroupStore(self.topology, self.keys)

@@ -128,6 +128,22 @@ class TestTrouble:
         await until(lambda: is_up(store))
         assert await tallies.ask("a", Add, "me", 1) == 2
 
+    async def test_while_the_store_is_away_nothing_is_told_that_another_node_may_have_changed(
+        self, open_store: OpenStore, proxy: Proxy
+    ) -> None:
+        """In a cluster its shard may be away and that of the leases not: our lease ran out, and we have it again."""
+        store = await open_store(via=proxy)
+        tallies = Tallies(store)
+        await tallies.ask("a", Add, "me", 1)
+        proxy.is_open = False
+        proxy.cut()
+        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
+        store.nodes.term += 1
+        assert (await tallies.ask("a", Read)).startswith("refused")
+        proxy.is_open = True
+        await until(lambda: is_up(store))
+        assert await tallies.ask("a", Read) == 1
+
     async def test_a_write_whose_answer_was_lost_does_not_count_twice(
         self, open_store: OpenStore, proxy: Proxy, valkey: Valkey
     ) -> None:

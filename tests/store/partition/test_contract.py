@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headrace.store.cluster.nodes.nodes import Nodes
 from headrace.store.partition.base import Partition
 from headrace.store.partition.pending import Appended
 from headrace.store.redis.errors import PartitionGone
@@ -404,3 +405,27 @@ async def test_a_commits_mirror_is_the_last_entry_below_it(valkey: Valkey, eithe
         assert await either.mirror_position(offsets[place] + 1) == (ids[place], place + 1)
     assert (await either.mirror_position(offsets[0]))[0] == "0-0"
     assert await either.mirror_position(either.end) == (ids[-1], 10)
+
+
+async def test_without_a_lease_the_log_is_read_after_somebody_asked(
+    either: Partition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node may lead by now: a read that began before does not show what it has acknowledged since."""
+    theirs = await on(await open_store(node_id=1), either)
+    monkeypatch.setattr(Nodes, "lease_is_valid", False)
+    look, has_read, goes_on = either._look, asyncio.Event(), asyncio.Event()
+
+    async def slow_look() -> None:
+        await look()
+        has_read.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(either, "_look", slow_look)
+    first = asyncio.create_task(either.confirm())
+    await has_read.wait()
+    end = (await produce(theirs, b"0")).base_offset + 1
+    second = asyncio.create_task(either.confirm())
+    await asyncio.sleep(0)
+    goes_on.set()
+    await asyncio.gather(first, second)
+    assert either.end == end

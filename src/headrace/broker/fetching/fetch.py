@@ -128,6 +128,8 @@ class Fetch:
                     return None
                 taken = cached
                 left -= taken.size_bytes
+            elif policy.replicas and partition.copies.may_be_behind:
+                return None
             found.append(FetchedPart(wanted, partition, ends, taken))
         call.broker.cache_hits += len(found)
         return found

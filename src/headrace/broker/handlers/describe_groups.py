@@ -6,7 +6,7 @@ from headrace.broker.authorized import NOT_ASKED
 from headrace.broker.call import Call
 from headrace.groups.classic.describe import describe
 from headrace.security.acls import Operation, ResourceType
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -21,8 +21,6 @@ async def handle(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsRe
 
 
 async def _describe(call: Call, group_id: str, asks_operations: bool) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     try:
         group = (await call.group(Operation.DESCRIBE, group_id)).state
     except KafkaError as error:

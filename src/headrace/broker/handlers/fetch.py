@@ -74,6 +74,7 @@ class _Passes:
         """Cold records that this pass found to be under way."""
         self._is_cold = False
         """Whether a partition was read at a cold offset."""
+        self._has_settled = False
 
     async def until_enough(self) -> list[FetchedPart]:
         fetch, loop = self._fetch, asyncio.get_running_loop()
@@ -90,6 +91,9 @@ class _Passes:
         uncached: list[int] = []
         turns = Turns()
         refusals = await self._open_all(turns)
+        if not self._has_settled:
+            self._has_settled = True
+            await self._settle()
         most = left = self._fetch.room_bytes
         self._seen = SeenEnds()
         self._readings.clear()
@@ -197,6 +201,16 @@ class _Passes:
             elif isinstance(outcome, BaseException):
                 raise outcome
         return refusals
+
+    async def _settle(self) -> None:
+        """Waits a moment where a reader is at the high watermark, and the node that led before may have told more."""
+        unsure = [
+            partition
+            for place, partition in self._partitions.items()
+            if self._wanted[place].fetch_offset >= self._fetch.stop(partition.ends) and partition.copies.may_be_behind
+        ]
+        if unsure:
+            await asyncio.gather(*(partition.copies.settle() for partition in unsure), return_exceptions=True)
 
     async def _check(self, place: int, wanted: Wanted) -> Partition:
         """The partition, sure of its end, and an offset that lies within it."""

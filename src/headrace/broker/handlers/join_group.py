@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from headrace.broker.call import Call
 from headrace.broker.groups.packed_answers import join_answer
-from headrace.groups.classic.answers import JoinAnswer
+from headrace.groups.classic.answers import JoinAnswer, join_answer_for
 from headrace.groups.classic.events import Join
 from headrace.groups.classic.state import Protocol
 from headrace.security.acls import Operation
@@ -19,7 +19,8 @@ from headrace.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 
 async def handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     if not request.group_id:
-        return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
+        refused = JoinAnswer(error=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
+        return _response(join_answer_for(call.version, refused))
     answer = await call.ask_group(Operation.READ, event_of(call, request, call.new_token()), JoinAnswer)
     return _response(answer)
 

@@ -84,10 +84,13 @@ class Thing(Generic[State]):
     def is_settled(self) -> bool:
         """Whether the cached state is valid.
 
-        While Redis is away and our lease is beyond doubt nobody else can have changed anything.
+        While Redis is away and our lease is beyond doubt nobody else can have changed anything, unless another node may
+        have owned it before: in a cluster, the leases may be on a server that is not away.
         """
-        level = self._confidence.level(self._outlook.view)
-        return level is Level.SURE or (level is not Level.UNREAD and not self.link.is_up)
+        seen, view = self._confidence.seen, self._outlook.view
+        if self._confidence.level(view) is Level.SURE:
+            return True
+        return seen is not None and seen.term == view.term and not self.link.is_up
 
     @property
     def _is_leaving(self) -> bool:

@@ -78,10 +78,9 @@ Answer = JoinAnswer | SyncAnswer | HeartbeatAnswer | LeaveAnswer | CommitAnswer 
 
 
 def join_answer_for(version: int, answer: JoinAnswer) -> JoinAnswer:
-    """Before version 7 the protocol name cannot be null."""
-    if answer.protocol_name is None and version < NULLABLE_PROTOCOL_NAME_FROM:
-        return msgspec.structs.replace(answer, protocol_name="")
-    return answer
+    """No protocol name is null, before version 7 empty: Kafka makes no difference between the two."""
+    name = answer.protocol_name or (None if version >= NULLABLE_PROTOCOL_NAME_FROM else "")
+    return answer if name == answer.protocol_name else msgspec.structs.replace(answer, protocol_name=name)
 
 
 def leave_answer(version: int, rows: tuple[LeaveRow, ...]) -> LeaveAnswer:

@@ -137,10 +137,12 @@ class Partition(Readable):
 
     async def confirm(self) -> None:
         """Returns once the cached state is confirmed by the store; concurrent callers share one read."""
+        began_before = self._confirming is not None and not self._confirming.done()
         while not self.is_confirmed:
             await self._share_look()
-            if self.is_in_step and not self.nodes.lease_is_valid:
-                return  # a fresh look is as sure as it gets
+            if self.is_in_step and not self.nodes.lease_is_valid and not began_before:
+                return  # a look that began after the call is as sure as it gets: another node may lead
+            began_before = False
 
     async def confirm_up_to(self, offset: int) -> None:
         """Confirms; an offset beyond the end is looked for: another node may lead too, for a moment, and have it."""

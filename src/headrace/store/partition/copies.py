@@ -112,7 +112,7 @@ class Copies:
 
     async def settle(self) -> None:
         """Returns once the replicas were asked since this node leads, or in a moment."""
-        if self.wanted and self._term != self._partition.nodes.term:
+        if self.wanted and self._is_unsure:
             try:
                 async with asyncio.timeout(_FIRST_S):
                     await self._wait(self._partition.end)
@@ -122,8 +122,13 @@ class Copies:
     @property
     def may_be_behind(self) -> bool:
         """Whether the node that led before may have shown more: it stores its high watermark only now and then."""
-        is_unsure = self._term != self._partition.nodes.term
-        return is_unsure and bool(self.wanted) and self.high_watermark < self._partition.end
+        return self._is_unsure and bool(self.wanted) and self.high_watermark < self._partition.end
+
+    @property
+    def _is_unsure(self) -> bool:
+        """Whether another node may have led since replicas last confirmed something."""
+        nodes = self._partition.nodes
+        return self._term != nodes.term or not nodes.lease_is_valid
 
     async def save(self) -> None:
         """Stores the high watermark, for a node that opens the partition while replicas are away."""

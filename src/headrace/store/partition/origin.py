@@ -37,7 +37,8 @@ async def take_up(partition: Partition) -> None:
         return
     if may_have_gone_back(partition):
         await partition.go_behind_lost()
-        partition.producers.may_be_behind(partition.nodes.after_a_lease())
+        before = partition.taken_up.rpartition(" ")[2]
+        partition.producers.may_be_behind(partition.nodes.after_requests_to(before))
         partition.count_event("margins", 1)
         partition.tell_watchers()
     reply = await partition.scripts.run(

@@ -128,8 +128,13 @@ class ClusterTopology(Topology):
             up = [shard for shard in self.shards if shard.link.is_up] or self.shards
             return random.choice(up).link.address if up else self.address.at(random.choice(self.address.seeds))
 
+        async def locate_anew() -> Address:
+            await self._refresh()
+            return await locate()
+
         link = RedisLink(self.address, name, timeout_ms, locate=locate)
         link.on_redirect, link.on_trouble = partial(self._redirected, link=link), self._due.set
+        link.locate_anew = locate_anew if slot is not None else None
         return link
 
     # -- the map ------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ _SHORT_LIFE_S = 1.0
 _CONNECT_TIMEOUT_S = 5.0
 _LEAST_LOOK_S = 0.05
 _TIMEOUT_MS = StoreOptions().timeout_ms
+_REPLACED = "another server has taken its place"
 
 
 class RedisLink:
@@ -80,6 +81,8 @@ class RedisLink:
         self.on_trouble: Callable[[], None] | None = None
         """Told that there is no connection, or none could be made."""
         self.on_redirect: Callable[[RedisError], object] | None = None
+        self.locate_anew = locate
+        """Asks for the server's address those who know it, whatever was heard of it before."""
 
     async def start(self) -> None:
         """Connects, or raises the reason; from then on the link reconnects by itself."""
@@ -138,6 +141,15 @@ class RedisLink:
         """Gives the present connection up, so that a new one is made."""
         if self.wire is not None:
             self.wire.abort(why)
+
+    async def check_place(self) -> None:
+        """Raises StoreAway, and connects again, if another server has taken the place of this connection's."""
+        if self.locate_anew is None or not self.is_up:
+            return
+        now = await self.locate_anew()
+        if (now.host, now.port) != (self.address.host, self.address.port):
+            self.drop(_REPLACED)
+            raise StoreAway(_REPLACED)
 
     def wire_closed(self, wire: RedisWire) -> None:
         """Told by a connection that it takes no more commands."""

@@ -66,6 +66,10 @@ class Leases:
     async def close(self) -> None:
         await self._link.close()
 
+    async def check_server(self) -> None:
+        """Raises StoreAway if the leases are on another server by now than the one that is asked."""
+        await self._link.check_place()
+
     async def claim(self, mine: Registration, instead_of: str = "") -> bool:
         """Takes the lease unless another process holds it; a holder with the token `instead_of` loses it."""
         arguments: list[Argument] = [mine.token, self.lease_ms, mine.node.id, pack_registration(mine), instead_of]

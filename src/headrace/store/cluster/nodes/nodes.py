@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import secrets
 from collections.abc import Callable, Iterable
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final
@@ -47,6 +46,8 @@ _RENEWALS_IN_A_LEASE: Final = 4
 _CLAIM_POLL_S: Final = 0.05
 _RETRY_S: Final = 0.05
 """After the connection of a renewal broke: there is less time left than usual."""
+_REQUEST_S: Final = 60.0
+"""How long clients wait for an answer: librdkafka for a minute, Java's for half of it."""
 
 
 class NodeIdTaken(Exception):
@@ -56,7 +57,7 @@ class NodeIdTaken(Exception):
 class Nodes:
     """This node's lease, and the nodes that are alive."""
 
-    def __init__(self, leases: Leases, me: Node, clock: Clock) -> None:
+    def __init__(self, leases: Leases, me: Node, clock: Clock, process: str) -> None:
         self.me = me
         self.live: list[Node] = [me]
         self.seen: list[SeenLease] = []
@@ -73,7 +74,7 @@ class Nodes:
         self._leases = leases
         self._lease_s = leases.lease_ms / 1000
         self._now_s = clock.monotonic_s
-        self._token = secrets.token_hex(8)
+        self._token = process
         self._state: State = "serving"
         self._leadership = Leadership(self.live)
         self._valid_until = 0.0
@@ -114,6 +115,19 @@ class Nodes:
         """Tells whether a lease's time has passed since now: clients have heard of whatever happened before."""
         due = self._now_s() + self._lease_s
         return lambda: self._now_s() >= due
+
+    def after_requests_to(self, process: str) -> Callable[[], bool]:
+        """Tells whether no request to a process that led before can be on its way any more.
+
+        A dead one's connections broke, and clients have sent their requests again within a lease. To one that hangs
+        they wait for an answer until they give up.
+        """
+        has_a_lease_passed, given_up_at = self.after_a_lease(), self._now_s() + max(_REQUEST_S, self._lease_s)
+        return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_run(process))
+
+    def _may_run(self, process: str) -> bool:
+        """Whether nobody knows that a process ended: its row stays when its lease runs out."""
+        return any(one.row.token == process and one.row.state != "gone" for one in self.seen)
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
@@ -244,6 +258,9 @@ class Nodes:
         """Keeps the lease; claims it again if it ran out meanwhile."""
         if self.is_leaving:
             return
+        if self.has_overslept:
+            # The server may have been stopped too, and be replaced: it would still give us the lease.
+            await self._leases.check_server()
         asked = self._tried_at = self._now_s()
         was_away, self._has_failed = self._has_failed, True
         is_ours = await self._leases.renew(self._mine)
