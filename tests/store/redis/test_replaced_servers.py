@@ -113,3 +113,45 @@ async def test_a_write_that_a_replaced_server_took_is_not_confirmed_by_the_repli
     with pytest.raises(NotConfirmed):
         await late
     assert new.ask("HGET", document, "state") == b"1"
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+async def test_a_row_that_a_replaced_server_took_is_not_taken_for_stored(
+    servers: ClusterOfServers, store: Store, wanted: int
+) -> None:
+    await store.acls.put("default", "one", b"1")
+    store.topology.copied.wanted = lambda: wanted
+
+    def change() -> asyncio.Task[bool]:
+        return asyncio.create_task(store.acls.put("default", "one", b"2"))
+
+    late, old, new = await begun_while_it_hangs(servers, store, store.acls.key, change)
+    await until(lambda: count_in_step(new.info("replication")) == 1)
+    await store.acls.settle()
+    old.send_signal(Signals.SIGCONT)
+    with pytest.raises(NotConfirmed):
+        await late
+    assert store.acls.get("default", "one") == b"1" == new.ask("HGET", store.acls.key, "default/one")
+    assert await store.acls.put("default", "one", b"2")
+    assert new.ask("HGET", store.acls.key, "default/one") == b"2"
+
+
+async def test_the_partitions_of_a_topic_stay_whose_deletion_a_replaced_server_took(
+    servers: ClusterOfServers, store: Store
+) -> None:
+    catalogue = store.default.catalogue
+    await catalogue.delete(await catalogue.create("first", 1, {}))  # from now on the server knows the script
+    partition = await store.default.partition(await catalogue.create("orders", 1, {}), 0)
+    await produce_each(partition, 0, 3)
+
+    def delete() -> asyncio.Task[None]:
+        return asyncio.create_task(catalogue.delete(partition.topic))
+
+    late, old, _ = await begun_while_it_hangs(servers, store, catalogue.key, delete)
+    old.send_signal(Signals.SIGCONT)
+    with pytest.raises(NotConfirmed):
+        await late
+    await until(lambda: partition.link.is_up)
+    assert await partition.link.call("XLEN", partition.keys.log) == 3
+    await catalogue.delete(partition.topic)
+    assert await partition.link.call("EXISTS", partition.keys.log) == 0
