@@ -17,7 +17,7 @@ from headrace.store.embedded.trial import TrialServer
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.copied_writes import NotConfirmed
-from headrace.store.redis.errors import StoreError
+from headrace.store.redis.errors import StoreAway, StoreError
 from headrace.store.redis.replicas import count_in_step
 from headrace.store.redis.topology import Slot
 from headrace.store.store import Store
@@ -111,6 +111,24 @@ async def test_a_write_that_a_replaced_server_took_is_not_confirmed_by_the_repli
     await until(lambda: count_in_step(new.info("replication")) == 1)
     old.send_signal(Signals.SIGCONT)
     with pytest.raises(NotConfirmed):
+        await late
+    assert new.ask("HGET", document, "state") == b"1"
+
+
+async def test_a_script_that_a_replaced_server_does_not_know_is_not_run_on_the_new_one(
+    servers: ClusterOfServers, store: Store
+) -> None:
+    groups = OwnedStore(store.topology, GROUPS)
+    owner, document = (await groups.create("org", "app")).owner, GROUPS.document("org", "app")
+    await groups.write("org", "app", owner, Changes({"state": b"1"}, {}))
+    servers.owner_of(store.topology.slot_of(document).number).ask("SCRIPT", "FLUSH")
+
+    def write() -> asyncio.Task[None]:
+        return asyncio.create_task(groups.write("org", "app", owner, Changes({"state": b"2"}, {})))
+
+    late, old, new = await begun_while_it_hangs(servers, store, document, write)
+    old.send_signal(Signals.SIGCONT)
+    with pytest.raises(StoreAway):
         await late
     assert new.ask("HGET", document, "state") == b"1"
 

@@ -16,7 +16,7 @@ from headrace.store.cluster.owned.scripts import OWNED_SOURCES
 from headrace.store.cluster.owned.transaction_scripts import TRANSACTION_SOURCES
 from headrace.store.cluster.shared_hash_scripts import SHARED_HASH_SOURCES
 from headrace.store.log.compacting.scripts import COMPACTING_SOURCES
-from headrace.store.redis.errors import RedisError
+from headrace.store.redis.errors import RedisError, StoreAway
 from headrace.store.redis.link import Argument
 from headrace.store.redis.lua import BELOW
 from headrace.store.stream.scripts import STREAM_SOURCES
@@ -128,6 +128,9 @@ SOURCES = _OF_ROOMS | {
 class _Way(Protocol):
     """Runs on a server, or on the server of a slot."""
 
+    @property
+    def timeline(self) -> int: ...
+
     def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
 
     async def call(self, *arguments: Argument) -> Any: ...
@@ -158,10 +161,16 @@ class Scripts:
             return await self._link.call("EVAL", self._sources[name], len(keys), *keys, *arguments)
 
     async def run_here(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
-        """The script's reply, if the server that is known has the keys: a redirect is raised, not followed."""
+        """The script's reply, if the server that is known has the keys: a redirect is raised, not followed.
+
+        Nor is the source sent to another server than the one that did not know it.
+        """
+        timeline = self._link.timeline
         try:
             return await self.send(name, keys, arguments)
         except RedisError as error:
             if error.kind != "NOSCRIPT":
                 raise
+            if self._link.timeline != timeline:
+                raise StoreAway("another server answers") from None
             return await self.send(name, keys, arguments, source=True)
