@@ -89,12 +89,12 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.floor = max(partition.floor, meta.floor)
     partition.taken_up, partition.left = meta.taken_up, meta.left
     partition.is_being_remade = meta.is_being_remade
-    partition.gaps = _united(partition.gaps, meta.gaps)
+    partition.gaps = united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         partition.epochs = meta.epochs
 
 
-def _united(*lists: list[Gap]) -> list[Gap]:
+def united(*lists: list[Gap]) -> list[Gap]:
     """All gaps, each once and in order; the newest, if they are many."""
     return sorted({gap for gaps in lists for gap in gaps}, key=lambda gap: (gap.start, gap.end))[-_KEPT:]
 
@@ -166,7 +166,7 @@ def _is_noted(partition: Partition, start: int, end: int) -> bool:
 
 
 async def go_behind(partition: Partition, start: int, end: int) -> None:
-    """Skips offsets that are lost in the store but present in the lake: readers miss nothing."""
+    """Skips offsets whose records this node lost, but that have some: the lake's, or another node's. It is no gap."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
@@ -201,7 +201,7 @@ async def _rise(partition: Partition, stored: Meta, end: int, gaps: list[Gap]) -
     await partition.context.catalogue.check_copies()
     start = max(partition.end, partition.floor, end)
     epoch = EpochStart(partition.leader_epoch + 1, start)
-    risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=_united(partition.gaps, gaps))
+    risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=united(partition.gaps, gaps))
     if not await _save(partition, stored, risen):
         return None
     adopt(partition, risen)
