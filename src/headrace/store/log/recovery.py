@@ -161,8 +161,9 @@ async def go_behind_last_id(partition: LogPartition) -> None:
 
 async def go_behind_lost(partition: LogPartition) -> None:
     """Skips offsets that the log may have given out behind its end; a log never written to still begins at 0."""
-    end = partition.end
-    await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
+    if not await losses.has_margin(partition):
+        end = partition.end
+        await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
     partition.end = max(partition.end, partition.floor)
     await raise_last_id(partition)
 

@@ -56,18 +56,20 @@ class Meta(NamedTuple):
     """Where the log ended when that node left it in good order."""
     is_being_remade: bool
     """Whether a node began to make a log again that was not there, and has not said that it is done."""
+    margin: str
+    """The last one that took the log up and may have lost its end: a margin was left behind that."""
     losses: tuple[bytes, bytes, bytes]
     """Floor, epochs and gaps as they are stored, to be written over as they were read."""
 
 
-FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking")
+FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking", "margin")
 _EPOCHS = msgspec.json.Decoder(list[EpochStart])
 _GAPS = msgspec.json.Decoder(list[Gap])
 
 
 def parse(facts: list[Any]) -> Meta:
     """The reply of HMGET for FIELDS."""
-    start, floor, epochs, gaps, local, server, left, remaking = facts
+    start, floor, epochs, gaps, local, server, left, remaking, margin = facts
     return Meta(
         start is not None,
         int(start or 0),
@@ -78,6 +80,7 @@ def parse(facts: list[Any]) -> Meta:
         server.decode() if server else "",
         int(left) if left is not None else None,
         remaking is not None,
+        margin.decode() if margin else "",
         (floor or b"", epochs or b"", gaps or b""),
     )
 
@@ -176,12 +179,26 @@ async def go_behind(partition: Partition, start: int, end: int) -> None:
         epoch = await _rise(partition, stored, end, [])
 
 
+async def has_margin(partition: Partition) -> bool:
+    """Whether a margin was left for the present loss, by a try that did not get to its end.
+
+    The log is taken up only once all of it succeeded, so each further try would skip as many offsets again.
+    """
+    stored = await _adopt_stored(partition)
+    if not stored.taken_up or stored.margin != stored.taken_up:
+        return False
+    await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
+    return True
+
+
 async def leave_margin(partition: Partition, start: int, end: int) -> None:
     """Skips offsets that may have been acknowledged and lost: not an error, since no loss is known."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
-        epoch = await _rise(partition, stored, end, [Gap(start, end)] if start < end else [])
+        epoch = await _rise(
+            partition, stored._replace(margin=stored.taken_up), end, [Gap(start, end)] if start < end else []
+        )
     log.warning(
         "the store may have gone back in time unseen: the log continues past any offset it may have used",
         extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
@@ -230,7 +247,7 @@ async def _save(partition: Partition, stored: Meta, new: Meta) -> bool:
     reply = await partition.scripts.run(
         "save_losses",
         [partition.keys.meta, partition.keys.there],
-        [*stored.losses, new.floor, msgspec.json.encode(new.epochs), msgspec.json.encode(new.gaps)],
+        [*stored.losses, new.floor, msgspec.json.encode(new.epochs), msgspec.json.encode(new.gaps), new.margin],
     )
     partition.check_there(reply)
     return bool(reply)

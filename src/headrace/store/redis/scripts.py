@@ -100,6 +100,7 @@ SOURCES = _OF_ROOMS | {
             if (known[at] or '') ~= ARGV[at] then return 0 end
         end
         redis.call('HSET', KEYS[1], 'floor', ARGV[4], 'epochs', ARGV[5], 'gaps', ARGV[6])
+        if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'margin', ARGV[7]) end
         return 1
     """,
     # A snapshot never replaces a newer one. What it no longer covers of aborted transactions is stored with it.
