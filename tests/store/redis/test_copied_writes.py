@@ -141,7 +141,7 @@ async def test_who_asks_in_the_moment_in_which_a_server_is_left_is_told(servers:
 
 async def wait_for_commands(replicas: Replicas) -> None:
     """Returns once a WAIT is under way."""
-    links = [waits._link for waits in replicas._waits.values()]
+    links = replicas.links
     async with asyncio.timeout(10):
         while not any(link.wire is not None and link.wire.is_waiting for link in links):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.001)

@@ -10,6 +10,7 @@ import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
@@ -145,6 +146,8 @@ class OneServer(Topology):
         self._shard = Shard(address, options, self._locate)
         self._slot = Slot(0, self._shard, self._redirected)
         self._shards = [self._shard]
+        self._links: WeakSet[RedisLink] = WeakSet()
+        """Connections that others asked for."""
 
     async def start(self) -> None:
         if self._sentinels is not None:
@@ -178,13 +181,15 @@ class OneServer(Topology):
         return self._shard.link.identity
 
     def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
-        return RedisLink(self._shard.link.address, name, timeout_ms, locate=self._locate)
+        link = RedisLink(self._shard.link.address, name, timeout_ms, locate=self._locate)
+        self._links.add(link)
+        return link
 
     def _replaced(self, primary: Address) -> None:
         """The sentinels name another server: the old one may live on, and is not believed."""
-        for link in (self._shard.link, self._shard.reads):
+        for link in (*self._shard.links, *self._shard.replicas.links, *self._links):
             if (link.address.host, link.address.port) != (primary.host, primary.port):
-                link.drop("the sentinels name another primary")
+                link.abandon("the sentinels name another primary")
 
     def _redirected(self, error: RedisError, link: RedisLink) -> Shard:
         raise error
