@@ -116,6 +116,24 @@ async def test_a_write_that_a_replaced_server_took_is_not_confirmed_by_the_repli
     assert new.ask("HGET", document, "state") == b"1"
 
 
+@pytest.mark.parametrize("wanted", [0, 1])
+async def test_a_verdict_that_a_replaced_server_took_is_given_on_the_new_one(
+    servers: ClusterOfServers, store: Store, wanted: int
+) -> None:
+    transactions, key = store.transactions, store.keys.of("default").group_verdicts("app")
+    await transactions.give_verdict("default", "app", 7, 1, commit=True)
+    store.topology.copied.wanted = lambda: wanted
+
+    def give() -> asyncio.Task[None]:
+        return asyncio.create_task(transactions.give_verdict("default", "app", 7, 2, commit=True))
+
+    late, old, new = await begun_while_it_hangs(servers, store, key, give)
+    await until(lambda: count_in_step(new.info("replication")) == 1)
+    old.send_signal(Signals.SIGCONT)
+    await late
+    assert new.ask("HGET", key, "7:2") == b"commit"
+
+
 async def test_a_script_that_a_replaced_server_does_not_know_is_not_run_on_the_new_one(
     servers: ClusterOfServers, store: Store
 ) -> None:
