@@ -75,7 +75,7 @@ async def test_a_primary_that_became_a_replica_confirms_nothing_and_leaves_no_er
     assert unread == []
 
 
-async def test_a_write_that_a_server_took_in_its_last_run_is_not_confirmed_in_the_next(servers: ReplicatedServers) -> None:
+async def test_a_write_of_a_servers_last_run_is_not_confirmed_in_the_next(servers: ReplicatedServers) -> None:
     topology = open_topology(parse_address(servers.url), StoreOptions())
     try:
         await topology.start()

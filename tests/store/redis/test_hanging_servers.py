@@ -65,7 +65,7 @@ async def all_have_it(watched: WatchedServers) -> None:
 
 
 async def append_while_it_is_replaced(partition: Partition, old: TrialServer, replaced: Callable[[], bool]) -> None:
-    """Freezes a partition's server, appends, and waits for the answer from the moment in which another one took over."""
+    """Freezes a partition's server and appends; the answer is due once another server took over."""
     old.send_signal(Signals.SIGSTOP)
     try:
         late = produce(partition, b"3", timeout_s=60)

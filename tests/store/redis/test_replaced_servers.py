@@ -16,6 +16,7 @@ from headrace.store.cluster.owned.things import Changes, OwnedKeys, OwnedStore
 from headrace.store.embedded.trial import TrialServer
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
+from headrace.store.redis.cluster import ClusterTopology
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.errors import StoreAway, StoreError
 from headrace.store.redis.replicas import count_in_step
@@ -58,7 +59,8 @@ async def begun_while_it_hangs(
     wire = slot.link.link.wire
     assert wire is not None
     await until(lambda: not wire.is_waiting)
-    store.topology._let_go = lambda needed: None  # type: ignore[attr-defined] - its answer comes before that
+    assert isinstance(store.topology, ClusterTopology)
+    store.topology._let_go = lambda needed: None  # type: ignore[method-assign]  # its answer comes before that
     old.send_signal(Signals.SIGSTOP)
     begun = begin()
     await until(lambda: wire.is_waiting)

@@ -2,9 +2,11 @@
 
 Any server can provide the map (CLUSTER SLOTS). It is read again when a command was redirected, when a server is silent,
 could not be reached or has become a replica, and periodically: a server that vanishes never says MOVED. A redirect
-updates its own slot at once. A server without slots is left, and what was in flight on it has an unknown outcome: one
-that hangs is not waited for once another one has taken over. If servers disagree, the answer with the highest epoch wins; answers from servers that are cut off or
-behind are ignored.
+updates its own slot at once. If servers disagree, the answer with the highest epoch wins; answers from servers that are
+cut off or behind are ignored.
+
+A server without slots is left at once, and what was in flight on it has an unknown outcome: nobody waits for a server
+that hangs once another one has taken over.
 """
 
 from __future__ import annotations
@@ -247,7 +249,8 @@ async def _answers(asked: Iterable[Callable[[], Awaitable[ClusterMap]]]) -> list
                 return await ask()
         return None
 
-    pending, found = {asyncio.create_task(in_time(ask)) for ask in asked}, []
+    pending = {asyncio.create_task(in_time(ask)) for ask in asked}
+    found: list[ClusterMap] = []
     try:
         while pending:
             patience_s = _LATER_ANSWER_S if found else None
