@@ -148,7 +148,7 @@ class ClusterTopology(Topology):
         if shard is None:
             shard = self._shards[place] = Shard(self.address.at(place), self._options)
             for link in (shard.link, shard.reads):
-                link.on_trouble = self._due.set
+                link.on_trouble = link.on_silence = self._due.set
                 link.on_redirect = partial(self._redirected, link=link)
             shard.start_soon()
         return shard

@@ -82,7 +82,9 @@ class RedisLink:
         self.on_greeted: Callable[[], None] | None = None
         """Called for a new connection; commands then wait until `admit`. Without it they are sent at once."""
         self.on_trouble: Callable[[], None] | None = None
-        """Told that there is no connection, that none could be made, or that the server is silent."""
+        """Told that there is no connection, or none could be made."""
+        self.on_silence: Callable[[], None] | None = None
+        """Told that a reply is due, and nothing has arrived for a while: not for commands that block."""
         self.on_redirect: Callable[[RedisError], object] | None = None
 
     async def start(self) -> None:
@@ -316,8 +318,8 @@ class RedisLink:
 
         def look() -> None:
             nonlocal timer
-            if wire.check_overdue(self.timeout_s) > _SUSPECT_S:
-                self._tell_trouble()
+            if wire.check_overdue(self.timeout_s) > _SUSPECT_S and self.on_silence is not None:
+                self.on_silence()
             if wire.is_waiting:
                 timer = loop.call_later(every_s, look)
             else:
