@@ -103,6 +103,8 @@ async def test_offsets_at_which_another_node_has_records_are_no_gap(
     theirs = [value for entry in entries for value in entry]
     end = max(10, 5 + len(theirs))
     assert (partition.gaps, partition.replaced) == (gaps, [Gap(5, 10)])
+    reported = losses.parse(valkey.ask("HMGET", partition.keys.meta, *losses.FIELDS))
+    assert (reported.gaps, reported.replaced) == (gaps, [Gap(5, 10)])
     assert (partition.leader_epoch, partition.end, partition.epoch_end(0)) == (1, end, (0, end))
     assert await produce(partition, b"5", producer=7, sequence=5) == Appended(end), "it is no duplicate"
     assert values(stored(valkey, partition))[5:] == [*theirs, b"5"]

@@ -58,18 +58,20 @@ class Meta(NamedTuple):
     """Whether a node began to make a log again that was not there, and has not said that it is done."""
     margin: str
     """The last one that took the log up and may have lost its end: a margin was left behind that."""
-    losses: tuple[bytes, bytes, bytes]
-    """Floor, epochs and gaps as they are stored, to be written over as they were read."""
+    replaced: list[Gap]
+    """Where acknowledged records were lost, and may be another node's now: for people, and for checkers."""
+    losses: tuple[bytes, bytes, bytes, bytes]
+    """Floor, epochs, gaps and what was replaced as they are stored, to be written over as they were read."""
 
 
-FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking", "margin")
+FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking", "margin", "replaced")
 _EPOCHS = msgspec.json.Decoder(list[EpochStart])
 _GAPS = msgspec.json.Decoder(list[Gap])
 
 
 def parse(facts: list[Any]) -> Meta:
     """The reply of HMGET for FIELDS."""
-    start, floor, epochs, gaps, local, server, left, remaking, margin = facts
+    start, floor, epochs, gaps, local, server, left, remaking, margin, replaced = facts
     return Meta(
         start is not None,
         int(start or 0),
@@ -81,7 +83,8 @@ def parse(facts: list[Any]) -> Meta:
         int(left) if left is not None else None,
         remaking is not None,
         margin.decode() if margin else "",
-        (floor or b"", epochs or b"", gaps or b""),
+        _GAPS.decode(replaced) if replaced else [],
+        (floor or b"", epochs or b"", gaps or b"", replaced or b""),
     )
 
 
@@ -136,6 +139,18 @@ async def record_gap(partition: Partition, start: int, end: int) -> None:
                 "leader_epoch": partition.leader_epoch,
             },
         )
+
+
+async def note_replaced(partition: Partition, replaced: Gap) -> None:
+    """Makes it durable that this node's records were lost at offsets that may be another node's now."""
+    partition.replaced = united(partition.replaced, [replaced])
+    saved = False
+    while not saved:
+        stored = await _adopt_stored(partition)
+        if replaced in stored.replaced:
+            return
+        saved = await _save(partition, stored, stored._replace(replaced=united(stored.replaced, [replaced])))
+    partition.count_event("replaced", 1)
 
 
 async def give_up(partition: Partition, start: int, end: int) -> None:
@@ -231,8 +246,10 @@ async def save_again(partition: Partition) -> None:
     saved = False
     while not saved:
         stored = await _adopt_stored(partition)
-        known = stored._replace(floor=partition.floor, epochs=partition.epochs, gaps=partition.gaps)
-        is_news = known.floor > stored.floor or known.gaps != stored.gaps or partition.leader_epoch > _last(stored)
+        replaced = united(stored.replaced, partition.replaced)
+        known = stored._replace(floor=partition.floor, epochs=partition.epochs, gaps=partition.gaps, replaced=replaced)
+        is_news = known.floor > stored.floor or partition.leader_epoch > _last(stored)
+        is_news = is_news or (known.gaps, known.replaced) != (stored.gaps, stored.replaced)
         saved = not is_news or await _save(partition, stored, known)
     if partition.leader_epoch > 0:
         await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
@@ -247,7 +264,7 @@ async def _save(partition: Partition, stored: Meta, new: Meta) -> bool:
     reply = await partition.scripts.run(
         "save_losses",
         [partition.keys.meta, partition.keys.there],
-        [*stored.losses, new.floor, msgspec.json.encode(new.epochs), msgspec.json.encode(new.gaps), new.margin],
+        [*stored.losses, new.floor, *map(msgspec.json.encode, (new.epochs, new.gaps, new.replaced)), new.margin],
     )
     partition.check_there(reply)
     return bool(reply)

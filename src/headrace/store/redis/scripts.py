@@ -95,12 +95,13 @@ SOURCES = _OF_ROOMS | {
     # What was lost, and the epochs that say so: only over what the writer has read, and while the partition is there.
     "save_losses": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
-        local known = redis.call('HMGET', KEYS[1], 'floor', 'epochs', 'gaps')
-        for at = 1, 3 do
+        local known = redis.call('HMGET', KEYS[1], 'floor', 'epochs', 'gaps', 'replaced')
+        for at = 1, 4 do
             if (known[at] or '') ~= ARGV[at] then return 0 end
         end
-        redis.call('HSET', KEYS[1], 'floor', ARGV[4], 'epochs', ARGV[5], 'gaps', ARGV[6])
-        if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'margin', ARGV[7]) end
+        redis.call('HSET', KEYS[1], 'floor', ARGV[5], 'epochs', ARGV[6], 'gaps', ARGV[7])
+        if ARGV[8] ~= '[]' then redis.call('HSET', KEYS[1], 'replaced', ARGV[8]) end
+        if ARGV[9] ~= '' then redis.call('HSET', KEYS[1], 'margin', ARGV[9]) end
         return 1
     """,
     # A snapshot never replaces a newer one. What it no longer covers of aborted transactions is stored with it.
