@@ -197,8 +197,8 @@ class ClusterLoad(Load):
 
     def reported_gaps(self, place: Place) -> list[tuple[int, int]]:
         server, meta = self._key(place, "meta")
-        gaps = server.ask("HGET", meta, "gaps")
-        return [(start, end) for start, end in json.loads(gaps)] if gaps else []
+        fields = server.ask("HMGET", meta, "gaps", "replaced")
+        return [(start, end) for field in fields if field for start, end in json.loads(field)]
 
 
 class LoadThatWaits(ClusterLoad):

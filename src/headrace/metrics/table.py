@@ -106,7 +106,7 @@ _ROWS: Final = (
         "headrace_store_events_total",
         _C,
         ("event",),
-        "Problems detected: gaps, margins, restored_entries; work that the store postponed.",
+        "Problems detected: gaps, margins, replaced, restored_entries; work that the store postponed.",
     ),
     Metric("headrace_tail_cache_bytes", _G, (), "Memory of the tail cache."),
     Metric("headrace_tail_cache_limit_bytes", _G, (), "Its limit (tail_cache_bytes)."),
@@ -187,6 +187,6 @@ _ROWS: Final = (
 )
 
 METRICS: Final = {row.name: row for row in _ROWS}
-STORE_EVENTS: Final = ("gaps", "margins", "postponed", "restored_entries")
+STORE_EVENTS: Final = ("gaps", "margins", "postponed", "replaced", "restored_entries")
 OTHERS: Final = "_others"
 """The label for all topics or groups beyond the limit."""

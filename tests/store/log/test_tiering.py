@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from typing import Any
 
 import pytest
 
 from headrace.store.log import tiering, trim
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition.old_records import Limits, TroubleKind
+from headrace.store.redis.link import Argument
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.cold_copy import ColdCopy
 from tests.store.conftest import StartValkey
@@ -72,6 +74,29 @@ async def test_the_last_entry_stays_whatever_the_lake_holds(
     assert tiered.local_start == 18
     assert [base for base, _ in stored_entries(valkey, tiered)] == [18]
     assert_dense(await read_all(tiered))
+
+
+async def test_nothing_leaves_another_server_before_it_was_looked_at(
+    valkey: Valkey, cold: ColdCopy, tiered: LogPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it counts of the log, and where it ends, was read on the one before."""
+    archive(cold, valkey, tiered, 6)
+    call = tiered.reads.call
+
+    async def moves_meanwhile(*words: Argument) -> Any:
+        reply = await call(*words)
+        if words[0] == "XREVRANGE":
+            tiered.slot.move_to(tiered.shard)
+        return reply
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tiered.reads, "call", moves_meanwhile)
+        await tiering.enforce(tiered, LOCAL_NOTHING)
+    assert tiered.local_start == 0
+    assert valkey.ask("HGET", tiered.keys.meta, "local") is None
+    assert len(stored_entries(valkey, tiered)) == 10
+    await tiering.enforce(tiered, LOCAL_NOTHING)
+    assert tiered.local_start == 12
 
 
 @pytest.mark.parametrize("change", ["away", "slow", "gone", "rolled back", "cut at the start"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
 from headrace.store.partition.base import Partition
 from headrace.store.redis.address import parse_address
+from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.errors import OutcomeUnknown
 from headrace.store.redis.link import Argument
 from headrace.store.store import Store
 from headrace.wire.batch import read_header
@@ -114,6 +117,61 @@ async def test_no_offsets_are_left_out_while_replicas_that_have_to_know_of_it_ar
         assert (again.leader_epoch, len(again.gaps)) == (1, 1)
     finally:
         await store.close()
+
+
+@pytest.mark.parametrize("fails", ["catalogue", "take up"])
+async def test_offsets_are_left_out_once_however_often_it_fails(
+    valkey: Valkey, either: Partition, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    await produce_each(either, 0, 5)
+    await crash(store_of(either))
+    valkey.restart()
+    store = Store(parse_address(valkey.url), node_at(0, "127.0.0.1", 9092), StoreOptions(), clock)
+    slot, run = store.topology.slot_of(either.keys.meta), store.topology.slot_of(either.keys.meta).scripts.run
+
+    async def unconfirmed(*_: object) -> None:
+        raise NotConfirmed
+
+    async def cut_off(name: str, *rest: Any) -> Any:
+        if name == "take_up":
+            raise OutcomeUnknown("the connection broke")
+        return await run(name, *rest)
+
+    try:
+        with monkeypatch.context() as patched:
+            if fails == "catalogue":
+                patched.setattr(store.topology.copied, "confirm", unconfirmed)
+            else:
+                patched.setattr(slot.scripts, "run", cut_off)
+            await store.start()
+            for _ in range(3):
+                with contextlib.suppress(KafkaError):
+                    await on(store, either)
+        again = await on(store, either)
+        assert (again.leader_epoch, len(again.gaps)) == (1, 1)
+        assert again.end == again.gaps[0].end
+        assert again.current_topic.epochs == {0: 1}
+        await produce(again, b"5")
+        assert values(await all_of(again)) == numbers(0, 6)
+    finally:
+        await store.close()
+
+
+async def test_offsets_are_left_out_again_for_the_next_loss(
+    valkey: Valkey, either: Partition, open_store: OpenStore
+) -> None:
+    await produce_each(either, 0, 5)
+    await crash(store_of(either))
+    valkey.restart()
+    once = await on(await open_store(node_id=0), either)
+    checkpoint = valkey.checkpoint()
+    await produce(once, b"lost")
+    seen = once.end
+    await crash(store_of(once))
+    valkey.go_back_to(checkpoint)
+    again = await on(await open_store(node_id=0), either)
+    assert again.leader_epoch == 2
+    assert again.end >= seen
 
 
 async def test_a_node_that_is_killed_alone_changes_nothing(either: Partition, open_store: OpenStore) -> None:

@@ -19,6 +19,7 @@ from headrace.store.redis.replicas import NotEnoughReplicas, Replicas
 from headrace.store.redis.topology import open_topology
 from tests.broker_process import wait_until
 from tests.replicated import ReplicatedServers, replicated
+from tests.store.produced import until
 
 KEY = "headrace:thing"
 
@@ -39,13 +40,13 @@ async def test_a_replica_that_is_lost_between_the_check_and_the_write_leaves_it_
         slot = topology.slot_of(KEY)
         await topology.copied.check(slot.shard)
         await slot.link.call("SET", KEY, "written")
-        await topology.copied.confirm(slot.shard, KEY)
+        await topology.copied.confirm(slot, slot.link.timeline, KEY)
         servers.replicas[0].kill()
         wait_until(lambda: servers.in_step() == 0, "the replica stays")
         slot.shard.replicas.doubt()
         await slot.link.call("SET", KEY, "written again")
         with pytest.raises(NotConfirmed):
-            await topology.copied.confirm(slot.shard, KEY)
+            await topology.copied.confirm(slot, slot.link.timeline, KEY)
         with pytest.raises(NotEnoughReplicas):
             await topology.copied.check(slot.shard)
     finally:
@@ -63,15 +64,34 @@ async def test_a_primary_that_became_a_replica_confirms_nothing_and_leaves_no_er
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
         await slot.link.call("SET", KEY, "written")
-        await topology.copied.confirm(slot.shard, KEY)
+        await topology.copied.confirm(slot, slot.link.timeline, KEY)
         servers.replicas[0].ask("REPLICAOF", "NO", "ONE")
         servers.primary.ask("REPLICAOF", HOST, servers.replicas[0].port)
         with pytest.raises(NotConfirmed):
-            await topology.copied.confirm(slot.shard, KEY)
+            await topology.copied.confirm(slot, slot.link.timeline, KEY)
     finally:
         await topology.close()
     gc.collect()
     assert unread == []
+
+
+async def test_a_write_of_a_servers_last_run_is_not_confirmed_in_the_next(servers: ReplicatedServers) -> None:
+    topology = open_topology(parse_address(servers.url), StoreOptions())
+    try:
+        await topology.start()
+        topology.copied.wanted = lambda: 1
+        slot = topology.slot_of(KEY)
+        timeline = slot.link.timeline
+        await slot.link.call("SET", KEY, "written")
+        await topology.copied.confirm(slot, timeline, KEY)
+        servers.primary.kill()
+        servers.primary.start()
+        await asyncio.to_thread(servers.wait_in_step, 1)
+        await until(lambda: slot.link.timeline > timeline and slot.link.is_up)
+        with pytest.raises(NotConfirmed):
+            await topology.copied.confirm(slot, timeline, KEY)
+    finally:
+        await topology.close()
 
 
 async def test_whoever_waits_for_a_server_that_is_left_is_told(servers: ReplicatedServers) -> None:
@@ -81,12 +101,12 @@ async def test_whoever_waits_for_a_server_that_is_left_is_told(servers: Replicat
         await topology.start()
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
-        await topology.copied.confirm(slot.shard, KEY)
+        await topology.copied.confirm(slot, slot.link.timeline, KEY)
         servers.freeze(servers.replicas[0])
         await slot.link.call("SET", KEY, "written")
-        waiting = [asyncio.create_task(topology.copied.confirm(slot.shard, KEY))]
+        waiting = [asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY))]
         await wait_for_commands(slot.shard.replicas)
-        waiting.append(asyncio.create_task(topology.copied.confirm(slot.shard, KEY)))
+        waiting.append(asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY)))
         await asyncio.sleep(0)
         servers.freeze(servers.primary)
         slot.shard.replicas.doubt()
@@ -108,8 +128,8 @@ async def test_who_asks_in_the_moment_in_which_a_server_is_left_is_told(servers:
         await topology.start()
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
-        await topology.copied.confirm(slot.shard, KEY)
-        waiting = asyncio.create_task(topology.copied.confirm(slot.shard, KEY))
+        await topology.copied.confirm(slot, slot.link.timeline, KEY)
+        waiting = asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY))
         await asyncio.sleep(0)  # it has asked, and nobody has begun to answer
         await slot.shard.close()
         async with asyncio.timeout(10):
@@ -121,7 +141,7 @@ async def test_who_asks_in_the_moment_in_which_a_server_is_left_is_told(servers:
 
 async def wait_for_commands(replicas: Replicas) -> None:
     """Returns once a WAIT is under way."""
-    links = [waits._link for waits in replicas._waits.values()]
+    links = replicas.links
     async with asyncio.timeout(10):
         while not any(link.wire is not None and link.wire.is_waiting for link in links):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.001)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -156,3 +157,24 @@ async def test_look_ups_by_time_find_nothing_below_the_log_start(store: Store) -
     await partition.save_start(partition.end)
     assert await partition.find_time(0) is None
     assert await partition.find_newest() is None
+
+
+async def test_a_call_that_one_server_does_not_know_is_not_sent_to_another_before_it_was_looked_at(
+    valkey: Valkey, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await open_stream(store)
+    await produce(stream, b"0")
+    valkey.ask("SCRIPT", "FLUSH")
+    send, in_step = stream.scripts.send, []
+
+    def moves_meanwhile(name: str, *rest: Any) -> asyncio.Future[Any]:
+        in_step.append(stream.is_in_step)
+        reply = send(name, *rest)
+        if len(in_step) == 1:
+            stream.slot.move_to(stream.shard)
+        return reply
+
+    monkeypatch.setattr(stream.scripts, "send", moves_meanwhile)
+    await produce(stream, b"1")
+    assert all(in_step)
+    assert len(valkey.stream(stream.keys.log)) == 2

@@ -117,6 +117,23 @@ async def test_a_stream_that_is_deleted_while_it_is_copied_stays_deleted(bench: 
     assert bench.server.keys_with("orders") == {META}
 
 
+async def test_a_copy_does_not_take_the_streams_place_on_another_server(start_valkey: StartValkey) -> None:
+    """It may lack entries that the copy was made of, or have others."""
+    async with bench_on(start_valkey()) as bench:
+        await fill(bench, 30)
+        before, timeline = await bench.rows(), bench.link.timeline
+
+        async def restart_once(_: float) -> None:
+            if bench.link.timeline == timeline:
+                await asyncio.to_thread(bench.server.restart)
+                await until(lambda: bench.link.timeline > timeline and bench.link.is_up and bench.reads.is_up)
+
+        repacked = await bench.repacking(entries=7, on_rest=restart_once).run()
+        assert (repacked.is_done, repacked.why_not) == (False, "another server answers")
+        assert await bench.rows() == before
+        assert bench.server.keys_with("orders") == {STREAM, META}
+
+
 async def test_with_very_many_pending_entries_the_stream_is_left_as_it_is(bench: Bench) -> None:
     await fill(bench, MOST_PENDING + 1)
     await bench.link.call("XGROUP", "CREATE", bench.stream, "g", "0")

@@ -204,8 +204,9 @@ class Catalogue(SharedHash):
         """Takes the topic out of the catalogue, then removes its partitions."""
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
+            timeline = self._link.timeline
             reply = await self._scripts.run("delete_topic", keys, [VERSION, topic.name, topic.id])
-            await self._follow(0 if reply is None else reply[0], {topic.name: None})
+            await self._follow(timeline, 0 if reply is None else reply[0], {topic.name: None})
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
         topic = msgspec.json.decode(reply[1], type=Topic)

@@ -40,10 +40,13 @@ async def append_elsewhere(
     slot = context.slot_of(keys.log)
     token = secrets.token_hex(8).encode()
     for _ in range(_ATTEMPTS):
+        timeline = slot.link.timeline
         end, epoch = await slot.scripts.run("log_end", [keys.log, keys.meta], [slot.link.identity])
         if end < 0:
             raise NotTakenUp if end == _NOT_COMPARED else PartitionGone(topic.name)
         await ask()
+        if slot.link.timeline != timeline:
+            continue  # on another server that may be behind the end, and would accept a hole
         stamped = bytearray(batch)
         stamp(stamped, 0, end, epoch)
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.store.log.compacting.state import parse_state
 from headrace.store.log.entries import parse_entry, xadd
+from headrace.store.log.other_history import compare, find_replaced
 from headrace.store.log.times import is_slow, newest_of
 from headrace.store.partition import losses
 from headrace.store.partition.aborted import AbortedList
@@ -160,8 +161,9 @@ async def go_behind_last_id(partition: LogPartition) -> None:
 
 async def go_behind_lost(partition: LogPartition) -> None:
     """Skips offsets that the log may have given out behind its end; a log never written to still begins at 0."""
-    end = partition.end
-    await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
+    if not await losses.has_margin(partition):
+        end = partition.end
+        await losses.leave_margin(partition, end, end + _LOST_END_MARGIN if end else 0)
     partition.end = max(partition.end, partition.floor)
     await raise_last_id(partition)
 
@@ -199,7 +201,7 @@ async def recover(partition: LogPartition) -> None:
         await _rebuild(partition)
         return
     store_base = base_of(newest[0]) if newest else NO_OFFSET
-    if (ours := await _other_history(partition, store_base)) is not None:
+    if (ours := await find_replaced(partition, store_base)) is not None:
         await _take_other_history(partition, ours)
         return
     if store_base < partition.last_base:
@@ -214,29 +216,19 @@ async def recover(partition: LogPartition) -> None:
         await load(partition)
 
 
-async def _other_history(partition: LogPartition, store_base: int) -> Entry | None:
-    """Our first entry that the store has replaced; None if the histories agree, as far as the cache tells."""
-    shared, first = min(store_base, partition.last_base), partition.tail.first
-    if first is None or shared < first.base:
-        return None
-    ours = next(partition.tail.since(shared))
-    if ours.base != shared:
-        return ours
-    rows, starts = await partition.link.pipeline(
-        ("XRANGE", partition.keys.log, f"{ours.base}-0", f"{ours.base}-{LAST}"),
-        ("HMGET", partition.keys.meta, "start", "local", "clean"),
-    )
-    gone_to = max(int(starts[0] or 0), int(starts[1] or 0), parse_state(starts[2]).end)
-    if not rows and gone_to >= ours.end:
-        return None  # another node trimmed it
-    found = parse_entry(rows[0]) if rows else None
-    return None if found is not None and found.token == ours.token else ours
-
-
 async def _take_other_history(partition: LogPartition, ours: Entry) -> None:
     """Another writer reused offsets that were given out: the store's history is the truth now, and read again."""
-    log.error("the store's history differs from what was acknowledged", extra={"partition": repr(partition)})
-    await record_gap(partition, ours.base, partition.end)
+    other = await compare(partition, ours)
+    log.error(
+        "the store's history differs from what was acknowledged",
+        extra={"partition": repr(partition), "from_offset": other.replaced.start, "to_offset": other.replaced.end},
+    )
+    await losses.note_replaced(partition, other.replaced)
+    if not other.missing or other.end > partition.end:
+        # The epoch rises behind all that is there: what was written meanwhile has an older one.
+        await losses.go_behind(partition, other.replaced.start, max(other.end, partition.end))
+    for gap in other.missing:
+        await record_gap(partition, gap.start, gap.end)
     await load(partition)
     await raise_last_id(partition)
 

@@ -55,6 +55,8 @@ class Partition(Readable):
         self.slot = slot
         self.epochs = [EpochStart(0, 0)]
         self.gaps: list[Gap] = []
+        self.replaced: list[Gap] = []
+        """Where this node's acknowledged records were lost and may be another node's now; known here only."""
         self.unreported_gaps: set[Gap] = set()
         """Those that this node found and may not have stored."""
         self.floor = 0

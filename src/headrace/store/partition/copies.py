@@ -148,13 +148,12 @@ class Copies:
         self, appended: asyncio.Future[Appended], count: int, timeout_s: float
     ) -> Coroutine[Any, Any, Appended]:
         """The result of an append once enough replicas have it; NOT_ENOUGH_REPLICAS_AFTER_APPEND if they do not."""
-        return self._confirmed(appended, count, timeout_s, self._partition.gaps)
+        return self._confirmed(appended, count, timeout_s, self._lost)
 
     async def _confirmed(
         self, appended: asyncio.Future[Appended], count: int, timeout_s: float, known: list[Gap]
     ) -> Appended:
-        """A gap that was known before says nothing about the batch: a node whose records were replaced by others notes
-        the offsets of both, and one that a retry is the duplicate of is in the log."""
+        """A loss that was known before says nothing about the batch: others may have been lost at its offsets."""
         found = await appended
         start, end = found.base_offset, found.base_offset + count
         replicas = self._partition.shard.replicas
@@ -165,9 +164,13 @@ class Copies:
         except TimeoutError:
             replicas.doubt()
             raise _after_append(f"Fewer than {self.wanted} replica(s) have the batch after {timeout_s:g} s.") from None
-        if any(gap.start < end and start < gap.end and gap not in known for gap in self._partition.gaps):
+        if any(gap.start < end and start < gap.end and gap not in known for gap in self._lost):
             raise _after_append("The store failed over and lost the batch.")
         return found
+
+    @property
+    def _lost(self) -> list[Gap]:
+        return [*self._partition.gaps, *self._partition.replaced]
 
     async def until_confirmed(self, appended: asyncio.Future[Appended]) -> None:
         """Returns once enough replicas have a marker of a transaction, however long that takes: until then it is

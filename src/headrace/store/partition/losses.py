@@ -56,18 +56,22 @@ class Meta(NamedTuple):
     """Where the log ended when that node left it in good order."""
     is_being_remade: bool
     """Whether a node began to make a log again that was not there, and has not said that it is done."""
-    losses: tuple[bytes, bytes, bytes]
-    """Floor, epochs and gaps as they are stored, to be written over as they were read."""
+    margin: str
+    """The last one that took the log up and may have lost its end: a margin was left behind that."""
+    replaced: list[Gap]
+    """Where acknowledged records were lost, and may be another node's now: for people, and for checkers."""
+    losses: tuple[bytes, bytes, bytes, bytes]
+    """Floor, epochs, gaps and what was replaced as they are stored, to be written over as they were read."""
 
 
-FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking")
+FIELDS = ("start", "floor", "epochs", "gaps", "local", "server", "left", "remaking", "margin", "replaced")
 _EPOCHS = msgspec.json.Decoder(list[EpochStart])
 _GAPS = msgspec.json.Decoder(list[Gap])
 
 
 def parse(facts: list[Any]) -> Meta:
     """The reply of HMGET for FIELDS."""
-    start, floor, epochs, gaps, local, server, left, remaking = facts
+    start, floor, epochs, gaps, local, server, left, remaking, margin, replaced = facts
     return Meta(
         start is not None,
         int(start or 0),
@@ -78,7 +82,9 @@ def parse(facts: list[Any]) -> Meta:
         server.decode() if server else "",
         int(left) if left is not None else None,
         remaking is not None,
-        (floor or b"", epochs or b"", gaps or b""),
+        margin.decode() if margin else "",
+        _GAPS.decode(replaced) if replaced else [],
+        (floor or b"", epochs or b"", gaps or b"", replaced or b""),
     )
 
 
@@ -89,12 +95,12 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.floor = max(partition.floor, meta.floor)
     partition.taken_up, partition.left = meta.taken_up, meta.left
     partition.is_being_remade = meta.is_being_remade
-    partition.gaps = _united(partition.gaps, meta.gaps)
+    partition.gaps = united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         partition.epochs = meta.epochs
 
 
-def _united(*lists: list[Gap]) -> list[Gap]:
+def united(*lists: list[Gap]) -> list[Gap]:
     """All gaps, each once and in order; the newest, if they are many."""
     return sorted({gap for gaps in lists for gap in gaps}, key=lambda gap: (gap.start, gap.end))[-_KEPT:]
 
@@ -135,6 +141,18 @@ async def record_gap(partition: Partition, start: int, end: int) -> None:
         )
 
 
+async def note_replaced(partition: Partition, replaced: Gap) -> None:
+    """Makes it durable that this node's records were lost at offsets that may be another node's now."""
+    partition.replaced = united(partition.replaced, [replaced])
+    saved = False
+    while not saved:
+        stored = await _adopt_stored(partition)
+        if replaced in stored.replaced:
+            return
+        saved = await _save(partition, stored, stored._replace(replaced=united(stored.replaced, [replaced])))
+    partition.count_event("replaced", 1)
+
+
 async def give_up(partition: Partition, start: int, end: int) -> None:
     """Records a gap, if this node leads the partition.
 
@@ -166,7 +184,7 @@ def _is_noted(partition: Partition, start: int, end: int) -> bool:
 
 
 async def go_behind(partition: Partition, start: int, end: int) -> None:
-    """Skips offsets that are lost in the store but present in the lake: readers miss nothing."""
+    """Skips offsets whose records this node lost, but that have some: the lake's, or another node's. It is no gap."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
@@ -176,12 +194,26 @@ async def go_behind(partition: Partition, start: int, end: int) -> None:
         epoch = await _rise(partition, stored, end, [])
 
 
+async def has_margin(partition: Partition) -> bool:
+    """Whether a margin was left for the present loss, by a try that did not get to its end.
+
+    The log is taken up only once all of it succeeded, so each further try would skip as many offsets again.
+    """
+    stored = await _adopt_stored(partition)
+    if not stored.taken_up or stored.margin != stored.taken_up:
+        return False
+    await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
+    return True
+
+
 async def leave_margin(partition: Partition, start: int, end: int) -> None:
     """Skips offsets that may have been acknowledged and lost: not an error, since no loss is known."""
     epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
-        epoch = await _rise(partition, stored, end, [Gap(start, end)] if start < end else [])
+        epoch = await _rise(
+            partition, stored._replace(margin=stored.taken_up), end, [Gap(start, end)] if start < end else []
+        )
     log.warning(
         "the store may have gone back in time unseen: the log continues past any offset it may have used",
         extra={"partition": repr(partition), "from_offset": start, "to_offset": end, "leader_epoch": epoch},
@@ -201,7 +233,7 @@ async def _rise(partition: Partition, stored: Meta, end: int, gaps: list[Gap]) -
     await partition.context.catalogue.check_copies()
     start = max(partition.end, partition.floor, end)
     epoch = EpochStart(partition.leader_epoch + 1, start)
-    risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=_united(partition.gaps, gaps))
+    risen = stored._replace(floor=start, epochs=[*partition.epochs, epoch][-_KEPT:], gaps=united(partition.gaps, gaps))
     if not await _save(partition, stored, risen):
         return None
     adopt(partition, risen)
@@ -214,8 +246,10 @@ async def save_again(partition: Partition) -> None:
     saved = False
     while not saved:
         stored = await _adopt_stored(partition)
-        known = stored._replace(floor=partition.floor, epochs=partition.epochs, gaps=partition.gaps)
-        is_news = known.floor > stored.floor or known.gaps != stored.gaps or partition.leader_epoch > _last(stored)
+        replaced = united(stored.replaced, partition.replaced)
+        known = stored._replace(floor=partition.floor, epochs=partition.epochs, gaps=partition.gaps, replaced=replaced)
+        is_news = known.floor > stored.floor or partition.leader_epoch > _last(stored)
+        is_news = is_news or (known.gaps, known.replaced) != (stored.gaps, stored.replaced)
         saved = not is_news or await _save(partition, stored, known)
     if partition.leader_epoch > 0:
         await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
@@ -230,7 +264,7 @@ async def _save(partition: Partition, stored: Meta, new: Meta) -> bool:
     reply = await partition.scripts.run(
         "save_losses",
         [partition.keys.meta, partition.keys.there],
-        [*stored.losses, new.floor, msgspec.json.encode(new.epochs), msgspec.json.encode(new.gaps)],
+        [*stored.losses, new.floor, *map(msgspec.json.encode, (new.epochs, new.gaps, new.replaced)), new.margin],
     )
     partition.check_there(reply)
     return bool(reply)

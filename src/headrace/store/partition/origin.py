@@ -35,15 +35,14 @@ async def take_up(partition: Partition) -> None:
     mine = _signature(partition)
     if (partition.taken_up == mine and partition.left is None) or not partition.is_settled or not leads(partition):
         return
+    known = partition.taken_up
     if may_have_gone_back(partition):
         await partition.go_behind_lost()
         before = partition.taken_up.rpartition(" ")[2]
         partition.producers.may_be_behind(partition.nodes.after_requests_to(before))
         partition.count_event("margins", 1)
         partition.tell_watchers()
-    reply = await partition.scripts.run(
-        "take_up", [partition.keys.meta, partition.keys.there], [partition.taken_up, mine]
-    )
+    reply = await partition.scripts.run("take_up", [partition.keys.meta, partition.keys.there], [known, mine])
     partition.check_there(reply)
     if reply:
         partition.taken_up, partition.left = mine, None

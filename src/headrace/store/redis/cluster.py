@@ -1,9 +1,12 @@
 """The servers of a Redis Cluster and their slots, kept up to date in the background.
 
-Any server can provide the map (CLUSTER SLOTS). It is read again when a command was redirected, when a server could not
-be reached or has become a replica, and periodically: a server that vanishes never says MOVED. A redirect updates its
-own slot at once. If servers disagree, the answer with the highest epoch wins; answers from servers that are cut off or
-behind are ignored.
+Any server can provide the map (CLUSTER SLOTS). It is read again when a command was redirected, when a server is silent,
+could not be reached or has become a replica, and periodically: a server that vanishes never says MOVED. A redirect
+updates its own slot at once. If servers disagree, the answer with the highest epoch wins; answers from servers that are
+cut off or behind are ignored.
+
+A server without slots is left at once, and what was in flight on it has an unknown outcome: nobody waits for a server
+that hangs once another one has taken over.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _REFRESH_IN_TROUBLE_S = 0.25
 _REFRESH_PAUSE_S = 0.1
 _ASKED_AT_ONCE = 3
 _ANSWER_S = 2.0
+_LATER_ANSWER_S = 0.25
+"""How long the other servers may take once one has answered."""
 _START_PATIENCE_S = 5.0
 _BELIEVE_AGAIN_S = 30.0
 """After so long without an answer of the epoch that is known a lower one is believed: the cluster was made anew."""
@@ -148,7 +153,7 @@ class ClusterTopology(Topology):
         if shard is None:
             shard = self._shards[place] = Shard(self.address.at(place), self._options)
             for link in (shard.link, shard.reads):
-                link.on_trouble = self._due.set
+                link.on_trouble = link.on_silence = self._due.set
                 link.on_redirect = partial(self._redirected, link=link)
             shard.start_soon()
         return shard
@@ -241,13 +246,28 @@ class ClusterTopology(Topology):
 
 
 async def _answers(asked: Iterable[Callable[[], Awaitable[ClusterMap]]]) -> list[ClusterMap]:
+    """What servers answer; one that hangs is not waited for once another one answered."""
+
     async def in_time(ask: Callable[[], Awaitable[ClusterMap]]) -> ClusterMap | None:
         with contextlib.suppress(StoreError, StoreRefused, TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
                 return await ask()
         return None
 
-    return [one for one in await asyncio.gather(*map(in_time, asked)) if one is not None]
+    pending = {asyncio.create_task(in_time(ask)) for ask in asked}
+    found: list[ClusterMap] = []
+    try:
+        while pending:
+            patience_s = _LATER_ANSWER_S if found else None
+            done, pending = await asyncio.wait(pending, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            found += [answer for one in done if (answer := one.result()) is not None]
+    finally:
+        for one in pending:
+            one.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+    return found
 
 
 async def _read_map(link: RedisLink) -> ClusterMap:

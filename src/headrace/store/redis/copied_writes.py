@@ -1,12 +1,20 @@
-"""Writes of groups, transactions and shared tables that wait for the broker's min.insync.replicas."""
+"""Writes of groups, transactions and shared tables that wait for the broker's min.insync.replicas.
+
+A confirmation is valid for one timeline of the slot: a server that hung may acknowledge a write after it was replaced,
+and what the replicas of the new one have says nothing about that write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.shard import Shard
 from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.store.redis.topology import Slot
 
 
 class NotConfirmed(StoreError):
@@ -28,16 +36,24 @@ class CopiedWrites:
         if wanted := self.wanted():
             await shard.replicas.check(wanted)
 
-    async def confirm(self, shard: Shard, key: str) -> None:
+    async def confirm(self, slot: Slot, timeline: int, key: str) -> None:
         """Returns once enough replicas have all acknowledged writes, including that of `key`; else NotConfirmed.
 
-        Whatever the reason: the write was made, and who made it has to know.
+        `timeline` is that of the slot when the write was sent. Whatever the reason: the write was made, and who made it
+        has to know.
         """
         if not (wanted := self.wanted()):
             return
+        _check_same(slot, timeline)
         try:
-            have_it = await shard.replicas.have(f"{key}:touched", wanted)
+            have_it = await slot.shard.replicas.have(f"{key}:touched", wanted)
         except KafkaError as error:
             raise NotConfirmed(f" ({error})") from error
+        _check_same(slot, timeline)
         if not have_it:
             raise NotConfirmed
+
+
+def _check_same(slot: Slot, timeline: int) -> None:
+    if slot.link.timeline != timeline:
+        raise NotConfirmed(" (another server answers)")

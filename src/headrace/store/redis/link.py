@@ -41,6 +41,8 @@ _SHORT_LIFE_S = 1.0
 """A connection that broke sooner than this is not made again at once."""
 _CONNECT_TIMEOUT_S = 5.0
 _LEAST_LOOK_S = 0.05
+_SUSPECT_S = 0.5
+"""After so long without a reply others are asked whether the server was replaced: it may hang for good."""
 _TIMEOUT_MS = StoreOptions().timeout_ms
 _REPLACED = "another server has taken its place"
 
@@ -71,6 +73,8 @@ class RedisLink:
         """The connection, the last one while there is none; commands may be sent while `is_up`."""
         self._up = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Timeout | None = None
+        """Ends the attempt to connect that is under way."""
         self._why_away = "not connected yet"
         self._channel = ""
         self._locate = locate
@@ -80,6 +84,8 @@ class RedisLink:
         """Called for a new connection; commands then wait until `admit`. Without it they are sent at once."""
         self.on_trouble: Callable[[], None] | None = None
         """Told that there is no connection, or none could be made."""
+        self.on_silence: Callable[[], None] | None = None
+        """Told that a reply is due, and nothing has arrived for a while: not for commands that block."""
         self.on_redirect: Callable[[RedisError], object] | None = None
         self.locate_anew = locate
         """Asks for the server's address those who know it, whatever was heard of it before."""
@@ -142,6 +148,7 @@ class RedisLink:
         if self.wire is not None:
             self.wire.abort(why)
 
+<<<<<<< HEAD
     async def check_place(self) -> None:
         """Raises StoreAway, and connects again, if another server has taken the place of this connection's."""
         if self.locate_anew is None or not self.is_up:
@@ -150,6 +157,13 @@ class RedisLink:
         if (now.host, now.port) != (self.address.host, self.address.port):
             self.drop(_REPLACED)
             raise StoreAway(_REPLACED)
+=======
+    def abandon(self, why: str) -> None:
+        """The server at this address was replaced: gives up the connection, or the attempt to make one."""
+        self.drop(why)
+        if self._attempt is not None and not self._attempt.expired():
+            self._attempt.reschedule(self._loop_time())
+>>>>>>> mend
 
     def wire_closed(self, wire: RedisWire) -> None:
         """Told by a connection that it takes no more commands."""
@@ -202,12 +216,17 @@ class RedisLink:
         return results
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._locate is not None:
             self.address = await self._locate()
-        address = self.address
         try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            await self._connect_to(self.address)
+        finally:
+            self._attempt = None
+
+    async def _connect_to(self, address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S) as self._attempt:
                 if address.path:
                     _, wire = await loop.create_unix_connection(lambda: RedisWire(self), address.path)
                 else:
@@ -217,7 +236,7 @@ class RedisLink:
         except (OSError, TimeoutError) as error:
             raise StoreAway(f"{address}: {_reason(error, is_tls=address.tls)}") from None
         try:
-            async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)):
+            async with asyncio.timeout(max(self.timeout_s, _CONNECT_TIMEOUT_S)) as self._attempt:
                 await self._greet(wire)
                 self.wire = wire
         except TimeoutError:
@@ -309,18 +328,20 @@ class RedisLink:
         """Returns when the connection is closed; closes it when a reply is overdue. Nobody looks while none is due."""
         loop = asyncio.get_running_loop()
         timer: asyncio.TimerHandle | None = None
+        every_s = max(min(self.timeout_s / 4, _SUSPECT_S), _LEAST_LOOK_S)
 
         def look() -> None:
             nonlocal timer
-            wire.check_overdue(self.timeout_s)
+            if wire.check_overdue(self.timeout_s) > _SUSPECT_S and self.on_silence is not None:
+                self.on_silence()
             if wire.is_waiting:
-                timer = loop.call_later(max(self.timeout_s / 4, _LEAST_LOOK_S), look)
+                timer = loop.call_later(every_s, look)
             else:
                 wire.on_next_send = begin
 
         def begin() -> None:
             nonlocal timer
-            timer = loop.call_later(max(self.timeout_s, _LEAST_LOOK_S), look)
+            timer = loop.call_later(every_s, look)
 
         look()
         try:

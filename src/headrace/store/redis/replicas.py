@@ -63,6 +63,11 @@ class Replicas:
         self._looking: asyncio.Task[int] | None = None
         self._waits: dict[int, _Waits] = {}
 
+    @property
+    def links(self) -> list[RedisLink]:
+        """The connections of WAIT."""
+        return [waits.link for waits in self._waits.values()]
+
     # -- how many there are -------------------------------------------------------------------------------------
 
     async def check(self, number: int) -> None:
@@ -153,7 +158,7 @@ class _Waits:
     """One WAIT after the other, each for all who asked meanwhile."""
 
     def __init__(self, link: RedisLink, number: int) -> None:
-        self._link = link
+        self.link = link
         self._number = number
         self._identity = ""
         self._asked: list[_Asked] = []
@@ -164,9 +169,11 @@ class _Waits:
         if identity != self._identity:
             self._fail(self._asked, StoreAway("another server answers"))
             self._asked, self._identity = [], identity
+            if self.link.identity != identity:
+                self.link.drop("the server was replaced")  # what is under way there would be waited for
         self._asked.append(asked)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"{self._link.name}")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"{self.link.name}")
 
     async def _run(self) -> None:
         while self._asked:
@@ -186,7 +193,7 @@ class _Waits:
                         one.answer.set_result(is_there)
 
     async def _wait(self, asked: list[_Asked], identity: str) -> bool:
-        link, key = self._link, asked[0].key
+        link, key = self.link, asked[0].key
         await link.wait_up(_LINK_PATIENCE_S)
         if link.identity != identity:
             link.drop("the server was replaced")
@@ -230,7 +237,7 @@ class _Waits:
             await asyncio.gather(self._task, return_exceptions=True)
         self._fail(self._asked, StoreAway(_LEFT))  # a task that was cancelled before it began told nobody
         self._asked = []
-        await self._link.close()
+        await self.link.close()
 
 
 def _is_cancelled() -> bool:

@@ -16,7 +16,7 @@ from headrace.store.cluster.owned.scripts import OWNED_SOURCES
 from headrace.store.cluster.owned.transaction_scripts import TRANSACTION_SOURCES
 from headrace.store.cluster.shared_hash_scripts import SHARED_HASH_SOURCES
 from headrace.store.log.compacting.scripts import COMPACTING_SOURCES
-from headrace.store.redis.errors import RedisError
+from headrace.store.redis.errors import RedisError, StoreAway
 from headrace.store.redis.link import Argument
 from headrace.store.redis.lua import BELOW
 from headrace.store.stream.scripts import STREAM_SOURCES
@@ -95,11 +95,13 @@ SOURCES = _OF_ROOMS | {
     # What was lost, and the epochs that say so: only over what the writer has read, and while the partition is there.
     "save_losses": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
-        local known = redis.call('HMGET', KEYS[1], 'floor', 'epochs', 'gaps')
-        for at = 1, 3 do
+        local known = redis.call('HMGET', KEYS[1], 'floor', 'epochs', 'gaps', 'replaced')
+        for at = 1, 4 do
             if (known[at] or '') ~= ARGV[at] then return 0 end
         end
-        redis.call('HSET', KEYS[1], 'floor', ARGV[4], 'epochs', ARGV[5], 'gaps', ARGV[6])
+        redis.call('HSET', KEYS[1], 'floor', ARGV[5], 'epochs', ARGV[6], 'gaps', ARGV[7])
+        if ARGV[8] ~= '[]' then redis.call('HSET', KEYS[1], 'replaced', ARGV[8]) end
+        if ARGV[9] ~= '' then redis.call('HSET', KEYS[1], 'margin', ARGV[9]) end
         return 1
     """,
     # A snapshot never replaces a newer one. What it no longer covers of aborted transactions is stored with it.
@@ -127,6 +129,9 @@ SOURCES = _OF_ROOMS | {
 
 class _Way(Protocol):
     """Runs on a server, or on the server of a slot."""
+
+    @property
+    def timeline(self) -> int: ...
 
     def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
 
@@ -158,10 +163,16 @@ class Scripts:
             return await self._link.call("EVAL", self._sources[name], len(keys), *keys, *arguments)
 
     async def run_here(self, name: str, keys: list[str], arguments: list[Argument]) -> Any:
-        """The script's reply, if the server that is known has the keys: a redirect is raised, not followed."""
+        """The script's reply, if the server that is known has the keys: a redirect is raised, not followed.
+
+        Nor is the source sent to another server than the one that did not know it.
+        """
+        timeline = self._link.timeline
         try:
             return await self.send(name, keys, arguments)
         except RedisError as error:
             if error.kind != "NOSCRIPT":
                 raise
+            if self._link.timeline != timeline:
+                raise StoreAway("another server answers") from None
             return await self.send(name, keys, arguments, source=True)

@@ -146,7 +146,8 @@ class OneServer(Topology):
         self._shard = Shard(address, options, self._locate)
         self._slot = Slot(0, self._shard, self._redirected)
         self._shards = [self._shard]
-        self._own_links: WeakSet[RedisLink] = WeakSet()
+        self._links: WeakSet[RedisLink] = WeakSet()
+        """Connections that others asked for."""
 
     async def start(self) -> None:
         if self._sentinels is not None:
@@ -181,14 +182,14 @@ class OneServer(Topology):
 
     def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
         link = RedisLink(self._shard.link.address, name, timeout_ms, locate=self._locate)
-        self._own_links.add(link)
+        self._links.add(link)
         return link
 
     def _replaced(self, primary: Address) -> None:
         """The sentinels name another server: the old one may live on, and is not believed."""
-        for link in (self._shard.link, self._shard.reads, *self._own_links):
+        for link in (*self._shard.links, *self._shard.replicas.links, *self._links):
             if (link.address.host, link.address.port) != (primary.host, primary.port):
-                link.drop("the sentinels name another primary")
+                link.abandon("the sentinels name another primary")
 
     def _redirected(self, error: RedisError, link: RedisLink) -> Shard:
         raise error

@@ -194,18 +194,20 @@ class RedisWire(asyncio.Protocol):
                 future.set_exception(OutcomeUnknown(self.why_closed))
                 future.exception()  # a caller that has gone away does not make it an unhandled one
 
-    def check_overdue(self, timeout_s: float) -> None:
+    def check_overdue(self, timeout_s: float) -> float:
         """Gives up a server that is silent: large replies may hold others up, but then something arrives.
 
         Looked at twice, for what arrived while this process itself was busy has not been read yet at the first look.
+        Returns for how long a reply has been due and nothing arrived.
         """
-        if timeout_s <= 0 or not self._waiting:
+        if not self._waiting:
             self._seems_silent = False
-            return
-        was_silent, since = self._seems_silent, max(self._waiting[0][2], self._last_heard)
-        self._seems_silent = time.monotonic() - since > timeout_s
+            return 0.0
+        silent_s = time.monotonic() - max(self._waiting[0][2], self._last_heard)
+        was_silent, self._seems_silent = self._seems_silent, 0 < timeout_s < silent_s
         if was_silent and self._seems_silent:
             self.abort(f"no reply for {timeout_s:g} s")
+        return silent_s
 
     def abort(self, why: str) -> None:
         """Closes at once; pending commands fail when the transport reports it, a moment later."""

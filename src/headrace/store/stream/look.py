@@ -179,6 +179,9 @@ async def go_behind_lost(partition: StreamPartition) -> None:
 
     The last id is raised first: what Redis code wrote until then is taken in, and nothing comes before it any more.
     """
+    if await losses.has_margin(partition):
+        partition.end = max(partition.end, partition.floor)
+        return
     link, keys, ids = partition.link, partition.keys, partition.ids
     seconds, microseconds = await link.call("TIME")
     last = ids.natural_id(((int(seconds) * 1000 + int(microseconds) // 1000) << ids.bits) - 1)

@@ -123,7 +123,7 @@ class Repacking:
         """Whether the copy took the stream's place; not yet, if it is still behind."""
         if self._link.timeline != self._timeline:
             raise _Abandoned("another server answers")
-        reply = await self._scripts.run(
+        reply = await self._scripts.run_here(
             "swap",
             [self._key, copy.key],
             [

@@ -103,15 +103,15 @@ class StreamWriter(Appender[_Flight]):
         ).add_done_callback(partial(_tell, then))
 
     def _refused(self, error: RedisError) -> None:
-        if error.kind == "NOSCRIPT":
-            self._needs_source = True
-            self._send_again()
-        else:
+        if error.kind != "NOSCRIPT":
             super()._refused(error)
-
-    def _send_again(self) -> None:
-        if (flight := self._flight) is not None:
-            self._send(flight)
+            return
+        self._needs_source = True
+        if self._flight is not None and self._sent_on == self._partition.link.timeline:
+            self._send(self._flight)
+        else:  # another server, whose stream has to be looked at first
+            self._partition.doubt()
+            self._recover()
 
     def _took(self, flight: _Flight, reply: Any) -> bool:
         producers = self._partition.producers

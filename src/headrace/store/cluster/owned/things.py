@@ -146,10 +146,10 @@ class OwnedStore:
         both = self._both(org, name)
         slot, copied = self._topology.slot_of(both[0]), self._topology.copied
         await copied.check(slot.shard)
-        shard = slot.shard  # the replicas of another one say nothing about the write
+        timeline = slot.link.timeline
         if not await slot.scripts.run_here(script, both, arguments):
             raise OwnershipLost(name)
-        await copied.confirm(shard, both[0])
+        await copied.confirm(slot, timeline, both[0])
 
     def _both(self, org: str, name: str) -> list[str]:
         return [self._keys.document(org, name), self._keys.rows(org, name)]

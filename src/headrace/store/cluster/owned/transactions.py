@@ -186,11 +186,11 @@ class TransactionStore(OwnedStore):
         """Records a transaction's outcome for a group; the group's owner applies or drops its pending offsets."""
         field, verdict = f"{producer_id}:{number}", "commit" if commit else "abort"
         key = self._all_keys.of(org).group_verdicts(group_id)
-        slot, shard = self._topology.slot_of(key), None
-        while shard is not slot.shard:  # if the slot moved meanwhile, the one that it left may have taken the write
-            shard = slot.shard
+        slot, timeline = self._topology.slot_of(key), None
+        while timeline != slot.link.timeline:  # a server that was replaced meanwhile may have taken the write
+            timeline = slot.link.timeline
             await slot.scripts.run("give_verdict", [key], [field, verdict, _VERDICTS_KEPT_MS])
-        await self._topology.copied.confirm(shard, key)
+        await self._topology.copied.confirm(slot, timeline, key)
 
     async def verdicts(self, org: str, group_id: str) -> dict[tuple[int, int], bool]:
         """Producer id and number of transactions that ended -> whether they were committed."""
@@ -212,13 +212,13 @@ class TransactionStore(OwnedStore):
         keys = self._keys_of(org, name)
         slot, copied = self._topology.slot_of(keys[0]), self._topology.copied
         await copied.check(slot.shard)
-        shard = slot.shard  # the replicas of another one say nothing about the write
+        timeline = slot.link.timeline
         reply = await slot.scripts.run_here(script, keys, arguments)
         if reply == _NOT_OWNER:
             raise OwnershipLost(name)
         if reply == _MOVED:
             raise TransactionMoved
-        await copied.confirm(shard, keys[0])
+        await copied.confirm(slot, timeline, keys[0])
 
     def _keys_of(self, org: str, name: str) -> list[str]:
         keys = self._all_keys.of(org)
