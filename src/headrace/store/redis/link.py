@@ -148,7 +148,6 @@ class RedisLink:
         if self.wire is not None:
             self.wire.abort(why)
 
-<<<<<<< HEAD
     async def check_place(self) -> None:
         """Raises StoreAway, and connects again, if another server has taken the place of this connection's."""
         if self.locate_anew is None or not self.is_up:
@@ -157,13 +156,12 @@ class RedisLink:
         if (now.host, now.port) != (self.address.host, self.address.port):
             self.drop(_REPLACED)
             raise StoreAway(_REPLACED)
-=======
+
     def abandon(self, why: str) -> None:
         """The server at this address was replaced: gives up the connection, or the attempt to make one."""
         self.drop(why)
         if self._attempt is not None and not self._attempt.expired():
             self._attempt.reschedule(self._loop_time())
->>>>>>> mend
 
     def wire_closed(self, wire: RedisWire) -> None:
         """Told by a connection that it takes no more commands."""
