@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.broker_process import free_port
+from tests.broker_process import free_port, wait_until
 from tests.console.conftest import console_of
 from tests.logins.secured import ADMIN, ADMIN_PASSWORD, SecuredBroker
 
@@ -54,7 +54,7 @@ def test_the_administrator_logs_in_and_out(stranger: httpx.Client, topic: str) -
     assert ADMIN_PASSWORD not in answer.text + cookie
     assert stranger.post(f"{API}/topics", json={"name": topic}).status_code == 200
     assert ADMIN in {user["name"] for user in stranger.get(f"{API}/security").json()["users"]}
-    assert stranger.get(f"{API}/nodes").json()["nodes"][0]["numbers"]
+    wait_until(lambda: stranger.get(f"{API}/nodes").json()["nodes"][0]["numbers"], "the node tells no numbers")
     cookie = "; ".join(f"{name}={value}" for name, value in stranger.cookies.items())
     assert stranger.delete(f"{API}/session").json()["is_logged_in"] is False
     assert stranger.get(f"{API}/topics", headers={"Cookie": cookie}).status_code == 401
