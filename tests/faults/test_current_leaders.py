@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from signal import Signals
 
 import pytest
@@ -117,58 +118,92 @@ def test_a_consumer_with_an_old_epoch_is_told_the_new_one(start_broker: StartBro
 
 
 class Told(logging.Handler):
-    """What librdkafka says of leaders that it did not ask for."""
+    """The leaders that a librdkafka client learned: told in a response, or from metadata that it asked for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.leaders: set[int] = set()
+        self.told: set[int] = set()
+        self.asked: set[int] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
         if "METADATAUPDATE" in line and "updated with leader " in line:
-            self.leaders.add(int(line.split("updated with leader ")[1].split()[0]))
+            self.told.add(int(line.split("updated with leader ")[1].split()[0]))
+        elif line.split("Topic ")[-1].split()[2:3] == ["Leader"]:
+            self.asked.add(int(line.split("Leader ")[1].split()[0]))
+
+
+class Clients:
+    """A producer and a consumer of all partitions that never refresh their metadata by the clock."""
+
+    def __init__(self, broker: BrokerProcess, topic: str) -> None:
+        common: Mapping[str, str | int] = {
+            "bootstrap.servers": broker.address,
+            "debug": "metadata",
+            "topic.metadata.refresh.interval.ms": -1,
+        }
+        self.heard = [Told(), Told()]
+        self.producer = Producer({**common, "linger.ms": 0}, logger=logger_of(self.heard[0]))
+        reading = {**common, "group.id": "unused", "fetch.wait.max.ms": 100}
+        self.consumer = Consumer(reading, logger=logger_of(self.heard[1]))
+        self.consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        self.topic = topic
+        self.delivered: list[object] = []
+        self.sent = 0
+
+    def know(self, node: int) -> bool:
+        """Whether both know that a node leads something, after one more record to each partition."""
+        for number in range(PARTITIONS):
+            self.producer.produce(
+                self.topic, b"x", partition=number, on_delivery=lambda error, _: self.delivered.append(error)
+            )
+            self.sent += 1
+        self.producer.poll(0.05)
+        self.consumer.poll(0.05)
+        return all(node in one.told | one.asked for one in self.heard)
+
+    def were_told(self, node: int) -> bool:
+        return all(node in one.told for one in self.heard)
+
+    def finish(self) -> None:
+        try:
+            assert self.producer.flush(TIMEOUT_S) == 0
+            assert self.delivered == [None] * self.sent
+        finally:
+            self.consumer.close()
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_confluent_clients_go_to_a_new_leader_by_what_they_are_told(
     start_broker: StartBroker, start_redis: StartRedis, topic: str, format: str
 ) -> None:
-    """A node joins that the clients do not know: the response to their next request says where it is."""
+    """A node joins that the clients do not know: the response to their next request says where it is.
+
+    A client may ask for metadata of its own accord just as the node joins and learn of it that way; then another node
+    joins, and other clients have to be told of that one.
+    """
     url = start_redis("everysec").url
     one = start_broker(redis=url, node_id=1, node_lease_ms=LEASE_MS)
     with connect(one) as connection:
         create_topic(connection, topic, PARTITIONS, {"headrace.format": format})
-    told = {"producer": Told(), "consumer": Told()}
-    common: Mapping[str, str | int] = {
-        "bootstrap.servers": one.address,
-        "debug": "metadata",
-        "topic.metadata.refresh.interval.ms": -1,
-    }
-    producer = Producer({**common, "linger.ms": 0}, logger=logger_of(told["producer"]))
-    reading = {**common, "group.id": "unused", "fetch.wait.max.ms": 100}
-    consumer = Consumer(reading, logger=logger_of(told["consumer"]))
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    delivered: list[object] = []
-    sent = 0
+    told = False
+    for node in (2, 3, 4):
+        clients = Clients(one, topic)
+        try:
+            wait_until(partial(clients.know, 1), "the clients do not know the first node")
+            joined = start_broker(redis=url, node_id=node, node_lease_ms=LEASE_MS)
+            wait_until(partial(is_known_to, joined, node), "the node does not join")
+            wait_until(partial(clients.know, node), "no client goes to the new leader")
+            told = clients.were_told(node)
+        finally:
+            clients.finish()
+        if told:
+            break
+    assert told, "each client had to ask for what it should have been told"
 
-    def went_over() -> bool:
-        nonlocal sent
-        for number in range(PARTITIONS):
-            producer.produce(topic, b"x", partition=number, on_delivery=lambda error, _: delivered.append(error))
-            sent += 1
-        producer.poll(0.05)
-        consumer.poll(0.05)
-        return all(2 in one.leaders for one in told.values())
 
-    try:
-        went_over()
-        two = start_broker(redis=url, node_id=2, node_lease_ms=LEASE_MS)
-        wait_until(lambda: nodes_of(two) == {1, 2}, "the nodes do not know each other")
-        wait_until(went_over, "no client goes by what it is told")
-        assert producer.flush(TIMEOUT_S) == 0
-        assert delivered == [None] * sent
-    finally:
-        consumer.close()
+def is_known_to(broker: BrokerProcess, node: int) -> bool:
+    return node in nodes_of(broker)
 
 
 def logger_of(handler: logging.Handler) -> logging.Logger:
