@@ -37,6 +37,15 @@ def rows(valkey: Valkey, name: str = "a") -> dict[bytes, bytes]:
     return found
 
 
+async def lose_the_answer_to_taking(tallies: Tallies, store: Store, proxy: Proxy) -> None:
+    """Has the next request take the tally, which the store does and nobody hears of."""
+    trap = proxy.trap("lose reply", lambda command: b"t:default:{a}:tally" in command)
+    refused = tallies.ask("a", Read)
+    await trap.sprung.wait()
+    assert (await refused).startswith("refused")
+    await until(lambda: is_up(store))
+
+
 class TestDeciding:
     async def test_document_and_rows_are_stored_before_the_answer(self, tallies: Tallies, valkey: Valkey) -> None:
         assert await tallies.ask("a", Add, "me", 3) == 3
@@ -196,6 +205,65 @@ class TestOwners:
         await Tallies(store).ask("a", Add, "you", 10)
         await tallies.ask("a", Add, "me", 1)
         assert await tallies.ask("a", Read) == 11
+
+    async def test_a_taking_whose_answer_was_lost_does_not_hide_who_owned_it_in_between(
+        self, open_store: OpenStore, proxy: Proxy, valkey: Valkey
+    ) -> None:
+        store = await open_store(via=proxy)
+        tallies = Tallies(store)
+        await tallies.ask("a", Add, "me", 1)
+        assert await Tallies(store, TallyKind()).ask("a", Add, "you", 10) == 11
+        store.nodes.term += 1
+        await lose_the_answer_to_taking(tallies, store, proxy)
+        assert await tallies.ask("a", Read) == 11
+        assert rows(valkey) == {b"me": b"1", b"you": b"10"}
+
+    async def test_a_taking_whose_answer_was_lost_leaves_what_only_its_owner_knows(
+        self, open_store: OpenStore, proxy: Proxy, valkey: Valkey
+    ) -> None:
+        """The store went back to an earlier owner: nobody owned it after us."""
+        store = await open_store(via=proxy)
+        await Tallies(store, TallyKind()).ask("a", Add, "you", 10)
+        before = valkey.checkpoint()
+        tallies = Tallies(store)
+        assert await tallies.ask("a", Add, "me", 1) == 11
+        generation = store.link.generation
+        valkey.go_back_to(before)
+        await until(lambda: store.link.generation > generation and is_up(store))
+        await lose_the_answer_to_taking(tallies, store, proxy)
+        assert await tallies.ask("a", Read) == 11
+        assert rows(valkey) == {b"me": b"1", b"you": b"10"}
+
+    async def test_what_another_owner_deleted_is_not_written_again(
+        self, tallies: Tallies, store: Store, valkey: Valkey
+    ) -> None:
+        await tallies.ask("a", Add, "me", 1)
+        assert await Tallies(store, tallies.kind).ask("a", End) == "ended"
+        store.nodes.term += 1
+        assert await tallies.ask("a", Read) is None
+        assert (document(valkey), rows(valkey)) == ({}, {})
+
+    async def test_what_another_owner_deleted_and_made_again_is_not_replaced(
+        self, tallies: Tallies, store: Store, valkey: Valkey
+    ) -> None:
+        """The owners' numbers begin anew, as in a store that went back in time."""
+        for _ in range(3):
+            await tallies.ask("a", Add, "me", 1)
+            tallies.runtime.things[Name("default", "a")].doubt()
+        other = Tallies(store, tallies.kind)
+        assert await other.ask("a", End) == "ended"
+        assert await other.ask("a", Add, "you", 10) == 10
+        store.nodes.term += 1
+        assert await tallies.ask("a", Read) == 10
+        assert rows(valkey) == {b"you": b"10"}
+
+    async def test_what_the_store_lost_by_itself_is_written_again(self, tallies: Tallies, valkey: Valkey) -> None:
+        await tallies.ask("a", Add, "me", 1)
+        with valkey.client() as client:
+            client.delete("t:default:{a}:tally", "t:default:{a}:rows")
+        tallies.runtime.things[Name("default", "a")].doubt()
+        assert await tallies.ask("a", Read) == 1
+        assert rows(valkey) == {b"me": b"1"}
 
     async def test_what_belongs_to_another_node_is_refused_and_let_go(self, open_store: OpenStore) -> None:
         first = await open_store()

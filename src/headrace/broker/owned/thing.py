@@ -16,7 +16,7 @@ from headrace.broker.owned import answers, stored
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
 from headrace.broker.owned.timers import Alarm, Timers
-from headrace.store.cluster.owned.things import OwnershipLost, Taken, raised_to
+from headrace.store.cluster.owned.things import OwnershipLost, Taken
 from headrace.store.confidence import Confidence, Level, Look
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -315,7 +315,8 @@ class Thing(Generic[State]):
         if self._owner is None:
             self._settle_unstored(look)
             return
-        taken = await self._store.create(*self.name, raised_to(self._owner, self._outbid))
+        timeline = seen.timeline if seen is not None and seen.term != view.term else None
+        taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
         if not taken.nobody_came_between(self._owner):
             self.let_go()
             return
@@ -341,10 +342,7 @@ class Thing(Generic[State]):
         changes = stored.lost(kind, self.fields, self.rows, taken)
         if changes.fields or changes.rows:
             await self._store.restore(*self.name, self._owner, changes)
-            log.warning(
-                f"the store had lost state of a {kind.title}: written again",
-                extra={kind.title: self.name.id},
-            )
+            log.warning(f"the store had lost state of a {kind.title}: written again", extra={kind.title: self.name.id})
 
     def outbid(self, number: int) -> None:
         """Something bears the number of an owner that the store has forgotten: ours has to be above it."""

@@ -2,14 +2,19 @@
 
 OWNED_SOURCES = {
     # A thing belongs to whoever took it last; the writes of anybody else change nothing. The owner's number only rises,
-    # also over a store that went back in time: the one who takes brings the last number that it knows.
+    # also over a store that went back in time: the one who takes brings the last number that it knows. The token says
+    # since which number the process has owned the thing without a break, so that a take whose reply was lost does not
+    # hide an owner in between. ARGV: a number to exceed, process, whether to create, the number that may be lost.
     "take_owned": """
         local before = redis.call('HGET', KEYS[1], 'owner')
         if not before and ARGV[3] == '0' then return false end
-        local known = tonumber(string.match(before or '', '^%d+') or 0)
-        local owner = string.format('%d.%s', math.max(known, tonumber(ARGV[1])) + 1, ARGV[2])
+        local known, process, since = string.match(before or '', '^(%d+)%.(%x+)%.?(%d*)$')
+        known = tonumber(known or 0)
+        local number = math.max(known, tonumber(ARGV[1])) + 1
+        if process ~= ARGV[2] then since = known < tonumber(ARGV[4]) and ARGV[4] or number end
+        local owner = string.format('%d.%s.%d', number, ARGV[2], since)
         redis.call('HSET', KEYS[1], 'owner', owner)
-        return {owner, before, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
+        return {owner, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
     # ARGV: owner; then for each key how many arguments set something, those (field, value), how many remove, and those
     # (field). A command takes many of them: a rebalance may change every member of a group.

@@ -1,16 +1,16 @@
 """Owned state as it is stored: a document, rows beside it, and the token of the node that may write them.
 
 A thing is two hashes in one slot: the document with its owner, and the rows. A node takes a thing with its own token, a
-rising number and the process's name; every later write checks that token in the same script, so writes of a replaced
-owner have no effect. A write is atomic, however many fields and rows it has. Every thing is listed before it is stored,
-so that a new owner finds it by itself.
+rising number, the process's name, and the number since which no other process owned the thing; every later write checks
+that token in the same script, so writes of a replaced owner have no effect. A write is atomic, however many fields and
+rows it has. Every thing is listed before it is stored, so that a new owner finds it by itself.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -21,6 +21,8 @@ from headrace.wire.errors import ErrorCode
 
 OWNER = "owner"
 """The field of the document that the store itself writes."""
+_LOST_BY_NOBODY = -1
+"""Instead of the number of a token that the store may have lost."""
 
 
 class OwnedKeys(NamedTuple):
@@ -40,17 +42,12 @@ class Taken(msgspec.Struct, frozen=True):
 
     owner: str
     """Ours from now on."""
-    owner_before: str | None
     fields: dict[str, bytes]
     rows: dict[str, bytes]
 
     def nobody_came_between(self, ours: str) -> bool:
-        """Whether we were the last owner; `ours` is our previous token.
-
-        A smaller number belongs to an owner before us: then the store went back in time.
-        """
-        before = self.owner_before
-        return before is None or _process(before) == _process(ours) or _number(before) < _number(ours)
+        """Whether no other process has owned it since we took it with the token `ours`."""
+        return _since(self.owner) <= _number(ours)
 
 
 class Changes(NamedTuple):
@@ -92,26 +89,49 @@ class OwnedStore:
 
     async def take(self, org: str, name: str) -> Taken | None:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
-        return await self._take(org, name, "0", create=False)
+        return await self._take(org, name, create=False)
 
-    async def create(self, org: str, name: str, last_owner: str = "0") -> Taken:
+    async def create(self, org: str, name: str) -> Taken:
         """Makes us the owner, whether the thing is stored or not."""
+        await self._list(org, name)
+        return cast("Taken", await self._take(org, name))
+
+    async def take_again(self, org: str, name: str, ours: str, outbid: int, timeline: int | None) -> Taken:
+        """Makes us the owner again, with a number above `outbid`.
+
+        On another timeline the store may have lost our token: one with a lower number is of an owner before us, and
+        none is no sign of a deletion. Without a `timeline` no other process can have owned the thing meanwhile.
+        """
+        await self._list(org, name)
+        number = _number(ours)
+        may_be_lost = timeline is None or self.slot_of(org, name).link.timeline != timeline
+        above, lost = max(number, outbid), number if may_be_lost else _LOST_BY_NOBODY
+        return cast("Taken", await self._take(org, name, above, lost, here=not may_be_lost))
+
+    async def _list(self, org: str, name: str) -> None:
         listing = self._keys.listing(org)
         await self._topology.slot_of(listing).link.call("SADD", listing, name)
-        taken = await self._take(org, name, last_owner, create=True)
-        assert taken is not None
-        return taken
 
-    async def _take(self, org: str, name: str, last_owner: str, *, create: bool) -> Taken | None:
-        arguments: list[Argument] = [_number(last_owner), self._process, int(create)]
-        both = self._both(org, name)
-        reply = await self._topology.slot_of(both[0]).scripts.run("take_owned", both, arguments)
+    async def _take(
+        self,
+        org: str,
+        name: str,
+        above: int = 0,
+        lost: int = _LOST_BY_NOBODY,
+        *,
+        create: bool = True,
+        here: bool = False,
+    ) -> Taken | None:
+        arguments: list[Argument] = [above, self._process, int(create), lost]
+        scripts = self.slot_of(org, name).scripts
+        run = scripts.run_here if here else scripts.run
+        reply = await run("take_owned", self._both(org, name), arguments)
         if reply is None:
             return None
-        owner, before, fields, rows = reply
+        owner, fields, rows = reply
         document = _pairs(fields)
         del document[OWNER]
-        return Taken(owner.decode(), before.decode() if before else None, document, _pairs(rows))
+        return Taken(owner.decode(), document, _pairs(rows))
 
     async def write(self, org: str, name: str, owner: str, changes: Changes) -> None:
         """Stores changes, all or none."""
@@ -160,15 +180,11 @@ def _pairs(reply: Iterable[bytes]) -> dict[str, bytes]:
     return {field.decode(): value for field, value in zip(flat, flat, strict=True)}
 
 
-def raised_to(owner: str, number: int) -> str:
-    """A token of ours, as if it had been taken with a number at least as high."""
-    return f"{max(_number(owner), number)}.{_process(owner)}"
-
-
 def _number(owner: str) -> int:
     """The part of an owner's token that tells who came later."""
-    return int(owner.split(".", 1)[0])
+    return int(owner.split(".")[0])
 
 
-def _process(owner: str) -> str:
-    return owner.split(".", 1)[1]
+def _since(owner: str) -> int:
+    """The number with which the process of a token began to own the thing."""
+    return int(owner.split(".")[2])
