@@ -132,6 +132,7 @@ class Store:
             await self.leases.start()
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
             await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
+            self.spawn(self.nodes.stay_awake())
             self.spawn(self.nodes.keep())  # what follows may take longer than a lease
             await patiently(self.default.load, self._load_security)
             await self.announcements.start()

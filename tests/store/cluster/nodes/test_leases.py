@@ -13,10 +13,11 @@ from headrace.store.cluster.nodes.leases import renewal_timeout_ms
 from headrace.store.cluster.nodes.nodes import ANY_ID, NodeIdTaken
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
+from headrace.store.redis.errors import StoreError
 from headrace.store.store import Store
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import until
+from tests.store.produced import is_up, until
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -126,6 +127,43 @@ async def test_a_process_that_was_stopped_past_its_lease_does_not_wait_for_the_d
     await first.nodes.renew()
     assert ids(first) == [0]
     assert not first.nodes.has_overslept
+
+
+async def test_a_node_that_cannot_renew_its_lease_has_not_overslept(
+    open_store: OpenStore, proxy: Proxy, clock: MovableClock
+) -> None:
+    """However slowly the attempts fail: what is on other servers goes on."""
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    proxy.is_open = False
+    proxy.cut()
+    await until(lambda: not is_up(store))
+    for _ in range(20):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
+    assert (store.nodes.lease_is_valid, store.nodes.has_overslept) == (False, False)
+    with pytest.raises(StoreError):
+        await store.nodes.renew()
+    assert not store.nodes.has_overslept
+
+
+async def test_a_node_that_has_overslept_does_not_serve_until_it_has_its_lease(
+    open_store: OpenStore, proxy: Proxy, clock: MovableClock
+) -> None:
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    proxy.is_open = False
+    proxy.cut()
+    await until(lambda: not is_up(store))
+    clock.advance(LEASE_MS)
+    store.nodes.note_awake()
+    assert store.nodes.has_overslept
+    with pytest.raises(StoreError):
+        await store.nodes.renew()
+    assert store.nodes.has_overslept
+    proxy.is_open = True
+    await until(lambda: is_up(store))
+    await store.leases.wait_up(20)
+    await store.nodes.renew()
+    assert not store.nodes.has_overslept
 
 
 async def test_a_dead_process_is_deposed_by_its_token_and_no_later_one_is(

@@ -43,6 +43,9 @@ ANY_ID: Final = -1
 """A node that has no id yet: it takes a free one."""
 _RENEWALS_IN_A_LEASE: Final = 4
 """One that is late must not cost the lease."""
+_SLEPT_OF_A_LEASE: Final = 1 / 2
+"""A process that stood still for so much of a lease has slept; it looks at its clock much more often."""
+_TICKS_IN_A_LEASE: Final = 12
 _CLAIM_POLL_S: Final = 0.05
 _RETRY_S: Final = 0.05
 """After the connection of a renewal broke: there is less time left than usual."""
@@ -78,7 +81,9 @@ class Nodes:
         self._state: State = "serving"
         self._leadership = Leadership(self.live)
         self._valid_until = 0.0
-        self._tried_at = 0.0
+        self._slept_s = self._lease_s * _SLEPT_OF_A_LEASE
+        self._awake_at = 0.0
+        """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
         self._has_failed = False
         """Whether the store was away at the last renewal."""
         self._moved_at = -math.inf
@@ -102,9 +107,12 @@ class Nodes:
 
     @property
     def has_overslept(self) -> bool:
-        """Whether this process was stopped for longer than its lease: other nodes lead its partitions by now."""
+        """Whether this process was stopped while its lease ran out: other nodes lead its partitions by now.
+
+        It is not, if only the server with the leases does not answer, however slowly: then nobody takes over.
+        """
         now = self._now_s()
-        return now >= self._valid_until and now - self._tried_at > self._lease_s
+        return now >= self._valid_until and now - self._awake_at > self._slept_s
 
     @property
     def is_settled(self) -> bool:
@@ -149,7 +157,7 @@ class Nodes:
         if len(live) != 1 or live[0].id != self.me.id:
             return False
         now = self._now_s()
-        return now < self._valid_until or now - self._tried_at <= self._lease_s
+        return now < self._valid_until or now - self._awake_at <= self._slept_s
 
     def leads_now(self, topic: Topic, partition: int) -> bool:
         """Whether it leads a partition and has not overslept, in one question: every request asks it."""
@@ -158,7 +166,7 @@ class Nodes:
         if leader.id != self.me.id:
             return False
         now = self._now_s()
-        return now < self._valid_until or now - self._tried_at <= self._lease_s
+        return now < self._valid_until or now - self._awake_at <= self._slept_s
 
     def replicas(self, topic: Topic, partition: int) -> list[Node]:
         """The leader and the live nodes that would lead a partition next, as many as the topic asks for."""
@@ -227,10 +235,21 @@ class Nodes:
         if not await self._leases.claim(self._mine, instead_of=before):
             return False
         self._are_rows_lost = holder is None
-        self._tried_at, self._valid_until = asked, asked + self._lease_s
+        self._awake_at, self._valid_until = asked, asked + self._lease_s
         self.term += 1
         await self.refresh()
         return True
+
+    def note_awake(self) -> None:
+        """The process runs, which helps only if it has not overslept."""
+        if not self.has_overslept:
+            self._awake_at = self._now_s()
+
+    async def stay_awake(self) -> None:
+        """Notes that the process runs, until it is cancelled."""
+        while True:
+            self.note_awake()
+            await asyncio.sleep(self._lease_s / _TICKS_IN_A_LEASE)
 
     async def keep(self) -> None:
         """Renews the lease, well within its time, until it is cancelled: slow answers do not make it rarer."""
@@ -261,7 +280,7 @@ class Nodes:
         if self.has_overslept:
             # The server may have been stopped too, and be replaced: it would still give us the lease.
             await self._leases.check_server()
-        asked = self._tried_at = self._now_s()
+        asked = self._now_s()
         was_away, self._has_failed = self._has_failed, True
         is_ours = await self._leases.renew(self._mine)
         self._has_failed = False
@@ -275,7 +294,7 @@ class Nodes:
             self._are_rows_lost = False
             if has_run_out:
                 self.term += 1
-            self._valid_until = asked + self._lease_s
+            self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
             if all(one.row.token != self._token for one in self.seen):  # the store lost our row alone
                 await self._claim()
