@@ -47,7 +47,11 @@ class Sending:
         def reached() -> bool:
             return bool(self.failures) or all(self._acknowledged(place) >= goal for place, goal in goals.items())
 
-        wait_until(reached, f"{self.name} is stuck", timeout_s=_STUCK_S)
+        try:
+            wait_until(reached, f"{self.name} is stuck", timeout_s=_STUCK_S)
+        except AssertionError as error:
+            error.add_note(f"in {[place for place, goal in goals.items() if self._acknowledged(place) < goal]}")
+            raise
         assert not self.failures, self.failures[:5]
 
     def _acknowledged(self, place: Place) -> int:

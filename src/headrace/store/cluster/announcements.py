@@ -60,7 +60,7 @@ class Announcements:
         if int(sender) == self._store.nodes.me.id:
             return
         if not appended:
-            self._store.spawn(self._store.nodes.refresh())
+            self._store.spawn(self._store.nodes.look_again())
             return
         topic_id, number = from_kafka_uuid(appended[0]), int(appended[1])
         partition = self._store.known_partition(topic_id, number)

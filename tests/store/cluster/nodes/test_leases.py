@@ -85,6 +85,23 @@ async def test_after_an_outage_whoever_was_alive_counts_as_alive_for_one_lease(
     assert await refreshed(first) == [0, 1]
 
 
+async def test_after_an_outage_the_first_that_is_back_is_not_the_only_one_to_the_others(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    """It says that it is back before they have claimed their own leases, which the next outage may keep them from."""
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await until(lambda: ids(first) == ids(second) == [0, 1])
+    valkey.ask("DEL", *(first.keys.node(number) for number in range(2)))
+    for store in (first, second):
+        store.nodes._has_failed = True  # the store was away
+    clock.advance(LEASE_MS)
+    await second.nodes.renew()
+    await first.nodes.look_again()
+    assert ids(first) == ids(second) == [0, 1]
+    await first.nodes.renew()
+    assert ids(first) == [0, 1]
+
+
 async def test_after_an_outage_a_node_that_left_in_order_or_was_found_dead_is_not_waited_for(
     valkey: Valkey, open_store: OpenStore, clock: MovableClock
 ) -> None:

@@ -325,10 +325,19 @@ class Nodes:
         """Takes the lease from a process that a neighbour found dead; whether it still had it."""
         done = await self._leases.depose(dead)
         if done:
-            await self.refresh()
+            await self.look_again()
         return done
 
     # -- who is alive -------------------------------------------------------------------------------------------
+
+    async def look_again(self) -> None:
+        """Another node came or went.
+
+        While our own lease has run out, its renewal is what looks: only that knows of the outage, in which all leases
+        ran out. To whoever looked before, the first node back would be the only one.
+        """
+        if self.lease_is_valid or self.is_leaving:
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Learns who is alive."""
