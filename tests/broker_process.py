@@ -19,6 +19,7 @@ from pathlib import Path
 from signal import Signals
 from typing import ClassVar
 
+from headrace.store.embedded.trial import free_ports
 from tests.forked import Forked, fork
 from tests.server_binary import server_binary
 
@@ -35,7 +36,7 @@ class BrokerProcess:
 
     def __init__(self, data_dir: Path, **settings: object) -> None:
         self.data_dir = data_dir
-        self.settings = {"port": 0, "maxmemory_bytes": 1 << 30} | settings
+        self.settings = {"port": free_port(), "maxmemory_bytes": 1 << 30} | settings
         if "http_port" in settings:
             self.settings.setdefault("console", False)  # the node's own pages, unless the test is about the console
         if "listen" in settings and "port" not in settings:
@@ -205,10 +206,9 @@ def rss_bytes(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that was free a moment ago, and that no outgoing connection takes."""
+    (port,) = free_ports(1)
+    return port
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str, timeout_s: float = START_TIMEOUT_S) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
-from itertools import count
+from itertools import count, cycle, islice
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 from typing import Any, cast
@@ -30,6 +31,10 @@ _ANSWER_S = 10.0
 _EXIT_S = 20.0
 _NODE_TIMEOUT_MS = 2_000
 _GIB = 1 << 30
+_PORTS = range(20_000, 32_000)
+"""Below those of outgoing connections, any of which would take a port that is free for a moment."""
+_next_port = islice(cycle(_PORTS), random.randrange(len(_PORTS)), None)
+"""One after the other, so that two processes that look for ports hardly ever find the same at once."""
 
 
 class TrialServer:
@@ -229,8 +234,14 @@ def _is_fine(server: TrialServer) -> bool:
 def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago, all different."""
     with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
+        return [stack.enter_context(_listen_anywhere()).getsockname()[1] for _ in range(count)]
+
+
+def _listen_anywhere() -> socket.socket:
+    for _ in _PORTS:
+        with contextlib.suppress(OSError):
+            return socket.create_server((HOST, next(_next_port)))
+    raise CannotStart(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
