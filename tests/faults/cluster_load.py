@@ -173,16 +173,22 @@ class ClusterLoad(Load):
     def check(self, gaps_of: Gaps) -> None:
         super().check(gaps_of)
         for group, place in product(self.groups, self.places):
-            follows = partial(self._is_mirrored_at_the_end, group.name, place)
-            wait_until(follows, f"the mirror of {group.name} in {place} does not follow", 30)
+            try:
+                follows = partial(self._is_mirrored_at_the_end, group.name, place)
+                wait_until(follows, f"the mirror of {group.name} in {place} does not follow", 30)
+            except AssertionError as error:
+                error.add_note(f"{self._stream_and_mirror(group.name, place)}")
+                raise
 
     def _is_mirrored_at_the_end(self, group: str, place: Place) -> bool:
         """For who looks at the group with Redis commands."""
+        stream, mirror = self._stream_and_mirror(group, place)
+        return (mirror.get(b"last-delivered-id"), mirror.get(b"lag")) == (stream[b"last-generated-id"], 0)
+
+    def _stream_and_mirror(self, group: str, place: Place) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
         server, log = self._key(place, "log", "stream")
         groups = {row[b"name"]: row for row in map(_facts, server.ask("XINFO", "GROUPS", log))}
-        mirror = groups.get(b"kafka:%b" % group.encode(), {})
-        end = _facts(server.ask("XINFO", "STREAM", log))[b"last-generated-id"]
-        return (mirror.get(b"last-delivered-id"), mirror.get(b"lag")) == (end, 0)
+        return _facts(server.ask("XINFO", "STREAM", log)), groups.get(b"kafka:%b" % group.encode(), {})
 
     # -- what was reported --------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
     from headrace.store.redis.shard import Shard
     from headrace.store.store import Store
 
@@ -117,41 +118,53 @@ class Mirror:
         return left
 
     def _shard_of(self, mirrored: _Mirrored) -> Shard | None:
-        organisation, (name, number) = self._store.organisations[mirrored.org], mirrored.place
-        topic = organisation.catalogue.by_name.get(name)
+        topic = self._topic_of(mirrored)
         if topic is None:
             return None
-        return self._store.topology.slot_of(topic.keys(organisation.keys, number).log).shard
+        keys = topic.keys(self._store.organisations[mirrored.org].keys, mirrored.place[1])
+        return self._store.topology.slot_of(keys.log).shard
 
     async def _move(self, mirrored: _Mirrored, offset: int | None) -> None:
-        organisation, (name, number) = self._store.organisations[mirrored.org], mirrored.place
-        topic = organisation.catalogue.by_name.get(name)
+        """Moves a mirror to an offset, or to the one that is stored.
+
+        Unless the group is ours, its owner may have moved the mirror before us: it stays only where the group is.
+        """
+        stored = await self._stored(mirrored) if offset is None else offset
+        while stored is not None:
+            offset = stored
+            await self._set(mirrored, offset)
+            if self._store.nodes.owns_now(mirrored.group_id.encode()):
+                return
+            stored = await self._stored(mirrored)
+            if stored == offset:
+                return
+
+    async def _stored(self, mirrored: _Mirrored) -> int | None:
+        """The offset that is stored, by whoever owns the group."""
+        stored = await self._store.groups.committed(*mirrored)
+        topic = self._topic_of(mirrored)
+        return stored.offset if stored is not None and topic is not None and stored.topic_id == topic.id else None
+
+    async def _set(self, mirrored: _Mirrored, offset: int) -> None:
+        organisation, number = self._store.organisations[mirrored.org], mirrored.place[1]
+        topic = self._topic_of(mirrored)
         if topic is None or number >= topic.partitions:
             return
-        if offset is None:
-            stored = await self._store.groups.committed(*mirrored)
-            if stored is None or stored.topic_id != topic.id:
-                return
-            offset = stored.offset
         partition = await organisation.partition(topic, number)
         identity, entries = await partition.mirror_position(offset)
         where = (partition.keys.log, mirror_name(mirrored.group_id), identity)
         counted = ("ENTRIESREAD", entries) if _counts_entries(partition.link) else ()
-        try:
-            await partition.link.call("XGROUP", "SETID", *where, *counted)
-        except RedisError as error:
-            if error.kind != "NOGROUP":
-                raise
-            await _create(partition.link, where, counted)
+        # Never with MKSTREAM: a stream that is not there is a partition that was deleted.
+        for how, otherwise in (("SETID", "NOGROUP"), ("CREATE", "BUSYGROUP"), ("SETID", "")):
+            try:
+                await partition.link.call("XGROUP", how, *where, *counted)
+                return
+            except RedisError as error:
+                if error.kind != otherwise:
+                    raise
 
-
-async def _create(link: Route, where: tuple[str, ...], counted: tuple[str | int, ...]) -> None:
-    """Never with MKSTREAM: a stream that is not there is a partition that was deleted."""
-    try:
-        await link.call("XGROUP", "CREATE", *where, *counted)
-    except RedisError as error:
-        if error.kind != "BUSYGROUP":
-            raise
+    def _topic_of(self, mirrored: _Mirrored) -> Topic | None:
+        return self._store.organisations[mirrored.org].catalogue.by_name.get(mirrored.place[0])
 
 
 def _counts_entries(link: Route) -> bool:
