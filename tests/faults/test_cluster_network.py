@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.store.embedded.trial import HOST, TrialServer, free_ports
+from headrace.store.keys import Keys
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker
@@ -58,14 +59,15 @@ class CutOffLoad(ClusterLoad):
         wait_until(lambda: all(nodes_of(one) == everybody for one in self.brokers), "a node stays away", 30)
 
     def _silence(self, server: TrialServer) -> None:
-        """For longer than a lease: those on other servers go on meanwhile."""
+        """For longer than a lease: those on other servers go on meanwhile, groups too."""
+        others = self.places_beside(server)
+        groups = [one for one in self.groups if self.servers.owner_of_key(Keys().group(one.name)) is not server]
         relay = self._to_server[server]
         relay.go_silent()
         try:
-            others = [
-                place for place in self.sender.places if self.servers.owner_of(self.slot_in_use(place)) is not server
-            ]
             self.sender.goes_on(400, others)
+            for group in groups:
+                group.goes_on(others)
         finally:
             relay.heal()
         self.sender.goes_on()

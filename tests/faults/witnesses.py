@@ -165,6 +165,15 @@ class Receiving:
         there = {at: value for at, value in got.items() if at in records or not any(a <= at < b for a, b in gaps)}
         assert there == records, f"{self.name} got records in {place} that are not in the log"
 
+    def goes_on(self, places: Sequence[Place]) -> None:
+        """Returns once a later commit was acknowledged in each place."""
+        before = {place: self.committed.get(place, -1) for place in places}
+        wait_until(
+            lambda: all(self.committed.get(place, -1) > offset for place, offset in before.items()),
+            f"{self.name} is stuck",
+            timeout_s=_STUCK_S,
+        )
+
     def has_one_owner_each(self, addresses: str, places: Sequence[Place]) -> None:
         """Returns once the group is stable and every partition is given to one member."""
         admin = AdminClient({"bootstrap.servers": addresses})

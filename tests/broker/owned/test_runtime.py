@@ -8,14 +8,18 @@ import pytest
 
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
+from headrace.store.cluster.owned.things import Taken
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.broker.owned.tally import IDLE_MS, Add, End, Read, Tallies, TallyKind, Wait
+from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.produced import is_up, until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
+LEASE_MS = 60_000
+"""Nothing is renewed by itself while a test runs."""
 NOT_OURS = f"refused with {ErrorCode.NOT_COORDINATOR}"
 
 
@@ -35,6 +39,13 @@ def rows(valkey: Valkey, name: str = "a") -> dict[bytes, bytes]:
     with valkey.client() as client:
         found: dict[bytes, bytes] = client.hgetall(f"t:default:{{{name}}}:rows")
     return found
+
+
+def run_out(store: Store, clock: MovableClock) -> None:
+    """Lets the lease run out; the process is awake all the time."""
+    for _ in range(4):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
 
 
 async def lose_the_answer_to_taking(tallies: Tallies, store: Store, proxy: Proxy) -> None:
@@ -264,6 +275,62 @@ class TestOwners:
         tallies.runtime.things[Name("default", "a")].doubt()
         assert await tallies.ask("a", Read) == 1
         assert rows(valkey) == {b"me": b"1"}
+
+    async def test_without_a_lease_what_is_known_and_still_ours_goes_on(
+        self, open_store: OpenStore, clock: MovableClock, valkey: Valkey
+    ) -> None:
+        """The server of the leases is away: nobody takes over."""
+        store = await open_store(node_lease_ms=LEASE_MS)
+        tallies = Tallies(store)
+        await tallies.ask("a", Add, "me", 1)
+        run_out(store, clock)
+        assert await tallies.ask("a", Add, "me", 1) == 2
+        assert await asyncio.gather(*(tallies.ask("a", Read) for _ in range(3))) == [2, 2, 2]
+        assert rows(valkey) == {b"me": b"1"}
+        assert not store.nodes.lease_is_valid
+
+    async def test_without_a_lease_nothing_is_taken(self, open_store: OpenStore, clock: MovableClock) -> None:
+        """That server may be away for us alone."""
+        store = await open_store(node_lease_ms=LEASE_MS)
+        await Tallies(store).ask("a", Add, "me", 1)
+        tallies, other = Tallies(store), Tallies(store)
+        await tallies.ask("b", Add, "me", 1)
+        held = tallies.ask("b", Wait)
+        assert await other.ask("b", Add, "you", 10) == 11
+        run_out(store, clock)
+        assert await tallies.ask("a", Read) == NOT_OURS
+        assert await tallies.ask("b", Read) == NOT_OURS
+        assert await held == "moved"
+        assert await other.ask("b", Read) == 11, "nobody has taken it from its owner"
+
+    async def test_without_a_lease_what_a_store_that_went_back_lost_is_kept(
+        self, open_store: OpenStore, clock: MovableClock, valkey: Valkey
+    ) -> None:
+        store = await open_store(node_lease_ms=LEASE_MS)
+        tallies = Tallies(store)
+        before = valkey.checkpoint()
+        await tallies.ask("a", Add, "me", 1)
+        generation = store.link.generation
+        valkey.go_back_to(before)
+        await until(lambda: store.link.generation > generation and is_up(store))
+        run_out(store, clock)
+        assert await tallies.ask("a", Read) == NOT_OURS
+        await store.leases.wait_up(20)
+        await store.nodes.renew()
+        assert await tallies.ask("a", Read) == 1
+
+    async def test_what_another_node_stored_first_is_not_replaced(
+        self, tallies: Tallies, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create = tallies.runtime.stored.create
+
+        async def late(org: str, name: str) -> Taken:
+            assert await Tallies(store, TallyKind()).ask(name, Add, "you", 10) == 10
+            return await create(org, name)
+
+        monkeypatch.setattr(tallies.runtime.stored, "create", late)
+        assert await tallies.ask("a", Add, "me", 1) == NOT_OURS
+        assert await tallies.ask("a", Add, "me", 1) == 11
 
     async def test_what_belongs_to_another_node_is_refused_and_let_go(self, open_store: OpenStore) -> None:
         first = await open_store()

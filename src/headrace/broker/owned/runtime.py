@@ -79,8 +79,8 @@ class Runtime(Generic[State]):
         return not self._is_closed and self._store.nodes.owns_now(name.id.encode())
 
     def check_owner(self, name: Name) -> None:
-        """Raises NOT_COORDINATOR unless we may decide."""
-        if not self.may_decide(name):
+        """Raises NOT_COORDINATOR unless the thing is ours, as far as this node knows."""
+        if self._is_closed or not self._store.nodes.may_own(name.id.encode()):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
 
     # -- steps --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.broker.owned.contract import Decision, Kind, Name
-from headrace.store.cluster.owned.things import Changes, Taken
+from headrace.store.cluster.owned.things import Changes, OwnedStore, Taken
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,15 @@ def packed(kind: Kind[Any], fields: Document, rows: dict[Any, Any]) -> Changes:
     )
 
 
-def lost(kind: Kind[Any], fields: Document, rows: dict[Any, Any], taken: Taken) -> Changes:
-    """The changes that turn what the store has into what it should have."""
+async def write_back(
+    store: OwnedStore, kind: Kind[Any], name: Name, taken: Taken, fields: Document, rows: dict[Any, Any]
+) -> None:
+    """Writes back what the store lost, and removes what was never acknowledged or is deleted."""
     ours = packed(kind, fields, rows)
-    return Changes(_difference(taken.fields, ours.fields), _difference(taken.rows, ours.rows))
+    changes = Changes(_difference(taken.fields, ours.fields), _difference(taken.rows, ours.rows))
+    if changes.fields or changes.rows:
+        await store.restore(*name, taken.owner, changes)
+        log.warning(f"the store had lost state of a {kind.title}: written again", extra={kind.title: name.id})
 
 
 def _difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes | None]) -> dict[str, bytes | None]:

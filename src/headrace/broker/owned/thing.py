@@ -16,8 +16,8 @@ from headrace.broker.owned import answers, stored
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
 from headrace.broker.owned.timers import Alarm, Timers
-from headrace.store.cluster.owned.things import OwnershipLost, Taken
-from headrace.store.confidence import Confidence, Level, Look
+from headrace.store.cluster.owned.things import OwnershipLost
+from headrace.store.confidence import Confidence, Level
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -69,6 +69,7 @@ class Thing(Generic[State]):
         """Decided and not yet stored."""
         self._is_working = False
         self._must_go = False
+        self._is_confirmed = False  # the store has just said that the thing is ours: no lease is needed
 
     @property
     def is_blank(self) -> bool:
@@ -101,7 +102,7 @@ class Thing(Generic[State]):
             not self.is_gone
             and not self._must_go
             and (self._confidence.seen is self._outlook.view or self.is_settled)
-            and self._owns_now(self._key)
+            and (self._is_confirmed or self._owns_now(self._key))
         )
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -172,6 +173,7 @@ class Thing(Generic[State]):
                 if self._waiting and not await self._make_ready():
                     return
                 self._decide_waiting()
+                self._is_confirmed = False
         except Exception as error:
             self._open = None
             for step in self._take_waiting():
@@ -192,7 +194,9 @@ class Thing(Generic[State]):
         """False if no waiter is left: they were refused, or look the thing up again."""
         try:
             self._runtime.check_owner(self.name)
-            if self._confidence.level(self._outlook.view) is Level.UNREAD:
+            if not self._owns_now(self._key):
+                await self._confirm()
+            elif self._confidence.level(self._outlook.view) is Level.UNREAD:
                 await self._load()
             elif not self.is_gone and not self.is_settled:
                 await self._settle()
@@ -205,8 +209,7 @@ class Thing(Generic[State]):
         if self.is_gone:
             for step in self._take_waiting():
                 self._runtime.submit(self.name, step)
-            return False
-        return True
+        return not self.is_gone
 
     def _take_waiting(self) -> deque[Step[State]]:
         waiting, self._waiting, self.has_fired = self._waiting, deque(), False
@@ -217,7 +220,10 @@ class Thing(Generic[State]):
     async def _finish(self, step: Step[State], decision: Decision[State]) -> None:
         """Stores a decision, then adopts it. If storing fails, nothing happened."""
         try:
-            while decision.claim is not None and not await self._claim(decision.claim):
+            while decision.claim is not None:
+                await self._own()
+                if await self._kind.claim(self.name, decision.claim):
+                    break
                 self.machine.claim_refused(decision.claim)
                 decision = cast("Decision[State]", step.decide(self))
             await self._write(decision)
@@ -231,14 +237,14 @@ class Thing(Generic[State]):
             if decision.tombstone:
                 self.drop()
 
-    async def _claim(self, claimed: str) -> bool:
-        await self._own()
-        return await self._kind.claim(self.name, claimed)
-
     async def _own(self) -> str:
-        """Our token, taken at the first write of a thing that was not stored before."""
+        """Our token, taken at the first write of a thing that nobody has stored before."""
         if self._owner is None:
-            self._owner = (await self._store.create(*self.name)).owner
+            taken = await self._store.create(*self.name)
+            if taken.fields:
+                self.let_go()
+                raise OwnershipLost(self.name.id)
+            self._owner = taken.owner
             self._runtime.is_stored(self)
         return self._owner
 
@@ -296,6 +302,16 @@ class Thing(Generic[State]):
 
     # -- being sure ---------------------------------------------------------------------------------------------
 
+    async def _confirm(self) -> None:
+        """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
+        if self._confidence.level(self._outlook.view) is not Level.SURE:
+            raise OwnershipLost(self.name.id)
+        if await self._store.owner(*self.name) != self._owner:
+            self.let_go()
+            raise OwnershipLost(self.name.id)
+        self._runtime.check_owner(self.name)
+        self._is_confirmed = True
+
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""
         look = self._confidence.begin(self._outlook.view)
@@ -313,7 +329,10 @@ class Thing(Generic[State]):
         view, seen = self._outlook.view, self._confidence.seen
         look = self._confidence.begin(view)
         if self._owner is None:
-            self._settle_unstored(look)
+            if seen is not None and seen.term == view.term:
+                self._confidence.end(look)
+            else:
+                self.drop()  # another node may have decided meanwhile
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
         taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
@@ -321,28 +340,12 @@ class Thing(Generic[State]):
             self.let_go()
             return
         self._owner = taken.owner
-        await self._write_back(taken)
+        if self.state is not None and (claimed := self._kind.claimed(self.state)) is not None:
+            await self._kind.claim(self.name, claimed)
+        await stored.write_back(self._store, self._kind, self.name, taken, self.fields, self.rows)
         self._confidence.end(look)
         if seen is not None and seen.term != view.term:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
-
-    def _settle_unstored(self, look: Look) -> None:
-        """Keeps unstored decisions unless another node may have decided meanwhile."""
-        if self._confidence.seen is not None and self._confidence.seen.term == look.view.term:
-            self._confidence.end(look)
-        else:
-            self.drop()
-
-    async def _write_back(self, taken: Taken) -> None:
-        """Writes back what the store lost, and removes what was never acknowledged or is deleted."""
-        assert self._owner is not None
-        kind = self._kind
-        if self.state is not None and (claimed := kind.claimed(self.state)) is not None:
-            await kind.claim(self.name, claimed)
-        changes = stored.lost(kind, self.fields, self.rows, taken)
-        if changes.fields or changes.rows:
-            await self._store.restore(*self.name, self._owner, changes)
-            log.warning(f"the store had lost state of a {kind.title}: written again", extra={kind.title: self.name.id})
 
     def outbid(self, number: int) -> None:
         """Something bears the number of an owner that the store has forgotten: ours has to be above it."""
@@ -378,8 +381,7 @@ class Thing(Generic[State]):
         """Decides the timers that are due."""
         if self.is_gone:
             return
-        if late_ms > _STALLED_MS:
-            self.has_stalled = True
+        self.has_stalled = self.has_stalled or late_ms > _STALLED_MS
         if self.has_stalled:
             self.submit(Resumed())
         if not self.has_fired and self.timers.are_due(self._runtime.now_ms()):

@@ -182,6 +182,13 @@ class Nodes:
         owner = live[0] if len(live) == 1 else self._leadership.owner(what)
         return owner.id == self.me.id and self._now_s() < self._valid_until
 
+    def may_own(self, what: bytes) -> bool:
+        """Whether something belongs to this node, or did when its lease ran out: the server of the leases is away.
+
+        Another node may own it by now, if only we cannot reach that server. Its token tells.
+        """
+        return self.owner(what).id == self.me.id and not self.has_overslept
+
     # -- the lease ----------------------------------------------------------------------------------------------
 
     @property

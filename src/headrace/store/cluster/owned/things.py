@@ -87,6 +87,12 @@ class OwnedStore:
         """Where a thing is: the server that has it, now and later."""
         return self._topology.slot_of(self._keys.document(org, name))
 
+    async def owner(self, org: str, name: str) -> str | None:
+        """The token of the current owner; None while nothing is stored."""
+        document = self._keys.document(org, name)
+        found = await self._topology.slot_of(document).link.call("HGET", document, OWNER)
+        return found.decode() if found else None
+
     async def take(self, org: str, name: str) -> Taken | None:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
         return await self._take(org, name, create=False)
