@@ -257,6 +257,22 @@ class TestOwners:
         assert await tallies.ask("a", Read) == 10
         assert rows(valkey) == {b"you": b"10"}
 
+    async def test_what_another_owner_made_while_our_first_write_waited_is_not_replaced(
+        self, tallies: Tallies, store: Store, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """We were stopped between deciding and writing."""
+        stored, create = tallies.runtime.stored, tallies.runtime.stored.create
+
+        async def create_late(org: str, name: str) -> str:
+            monkeypatch.undo()
+            assert await Tallies(store, tallies.kind).ask("a", Add, "you", 10) == 10
+            return await create(org, name)
+
+        monkeypatch.setattr(stored, "create", create_late)
+        assert await tallies.ask("a", Add, "me", 1) == NOT_OURS
+        assert await tallies.ask("a", Add, "me", 1) == 11
+        assert rows(valkey) == {b"me": b"1", b"you": b"10"}
+
     async def test_what_the_store_lost_by_itself_is_written_again(self, tallies: Tallies, valkey: Valkey) -> None:
         await tallies.ask("a", Add, "me", 1)
         with valkey.client() as client:

@@ -197,6 +197,8 @@ class Thing(Generic[State]):
             elif not self.is_gone and not self.is_settled:
                 await self._settle()
         except KafkaError as error:
+            if isinstance(error, OwnershipLost):
+                self.let_go()
             for step in self._take_waiting():
                 step.refused(self, error)
             if self._confidence.level(self._outlook.view) is Level.UNREAD:
@@ -222,6 +224,8 @@ class Thing(Generic[State]):
                 decision = cast("Decision[State]", step.decide(self))
             await self._write(decision)
         except KafkaError as error:
+            if isinstance(error, OwnershipLost):
+                self.let_go()
             step.refused(self, error)
         except Exception as error:
             step.failed(error)
@@ -238,7 +242,7 @@ class Thing(Generic[State]):
     async def _own(self) -> str:
         """Our token, taken at the first write of a thing that was not stored before."""
         if self._owner is None:
-            self._owner = (await self._store.create(*self.name)).owner
+            self._owner = await self._store.create(*self.name)
             self._runtime.is_stored(self)
         return self._owner
 
@@ -253,9 +257,6 @@ class Thing(Generic[State]):
                 await self._bury()
             else:
                 await self._write_changes(decision)
-        except OwnershipLost:
-            self.let_go()
-            raise
         except NotConfirmed:
             self._confidence.doubt()  # the store has it, and is taken back to what was answered for
             raise

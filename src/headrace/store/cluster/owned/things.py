@@ -91,10 +91,13 @@ class OwnedStore:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
         return await self._take(org, name, create=False)
 
-    async def create(self, org: str, name: str) -> Taken:
-        """Makes us the owner, whether the thing is stored or not."""
+    async def create(self, org: str, name: str) -> str:
+        """Makes us the owner of a thing that was not stored; OwnershipLost if another node has stored it since."""
         await self._list(org, name)
-        return cast("Taken", await self._take(org, name))
+        taken = cast("Taken", await self._take(org, name))
+        if taken.fields or taken.rows:
+            raise OwnershipLost(name)
+        return taken.owner
 
     async def take_again(self, org: str, name: str, ours: str, outbid: int, timeline: int | None) -> Taken:
         """Makes us the owner again, with a number above `outbid`.
