@@ -234,29 +234,6 @@ class TestOwners:
         assert await tallies.ask("a", Read) == 11
         assert rows(valkey) == {b"me": b"1", b"you": b"10"}
 
-    async def test_what_another_owner_deleted_is_not_written_again(
-        self, tallies: Tallies, store: Store, valkey: Valkey
-    ) -> None:
-        await tallies.ask("a", Add, "me", 1)
-        assert await Tallies(store, tallies.kind).ask("a", End) == "ended"
-        store.nodes.term += 1
-        assert await tallies.ask("a", Read) is None
-        assert (document(valkey), rows(valkey)) == ({}, {})
-
-    async def test_what_another_owner_deleted_and_made_again_is_not_replaced(
-        self, tallies: Tallies, store: Store, valkey: Valkey
-    ) -> None:
-        """The owners' numbers begin anew, as in a store that went back in time."""
-        for _ in range(3):
-            await tallies.ask("a", Add, "me", 1)
-            tallies.runtime.things[Name("default", "a")].doubt()
-        other = Tallies(store, tallies.kind)
-        assert await other.ask("a", End) == "ended"
-        assert await other.ask("a", Add, "you", 10) == 10
-        store.nodes.term += 1
-        assert await tallies.ask("a", Read) == 10
-        assert rows(valkey) == {b"you": b"10"}
-
     async def test_what_another_owner_made_while_our_first_write_waited_is_not_replaced(
         self, tallies: Tallies, store: Store, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
     ) -> None:

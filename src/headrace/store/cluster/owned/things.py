@@ -21,6 +21,8 @@ from headrace.wire.errors import ErrorCode
 
 OWNER = "owner"
 """The field of the document that the store itself writes."""
+_DELETED_MS = 24 * 60 * 60 * 1000
+"""How long the token of a deleted thing stays: longer than an earlier owner is frozen."""
 _LOST_BY_NOBODY = -1
 """Instead of the number of a token that the store may have lost."""
 
@@ -156,7 +158,7 @@ class OwnedStore:
 
     async def delete(self, org: str, name: str, owner: str) -> None:
         """Forgets the thing, its rows included."""
-        await self._guarded(org, name, "delete_owned", [owner])
+        await self._guarded(org, name, "delete_owned", [owner, _DELETED_MS])
         await self.unlist(org, name)
 
     async def unlist(self, org: str, name: str) -> None:
