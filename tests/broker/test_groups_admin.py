@@ -128,7 +128,7 @@ class TestDelete:
         assert group not in members.list_groups(connection)
         assert members.committed_offset(connection, group, topic) == -1
 
-    def test_nothing_of_it_stays_in_redis(
+    def test_only_the_token_of_its_owner_stays_in_redis_and_expires(
         self, groups_broker: BrokerProcess, connection: BrokerConnection, member: Member, topic: str
     ) -> None:
         metadata(connection, topic)
@@ -138,7 +138,10 @@ class TestDelete:
             assert redis.keys(f"*{member.group}*")
             member.leave()
             members.delete_groups(connection, member.group)
-            assert redis.keys(f"*{member.group}*") == []
+            key = f"headrace:default:{{{member.group}}}:group"
+            assert redis.keys(f"*{member.group}*") == [key]
+            assert redis.hash_fields(key) == {"owner"}
+            assert redis.call("TTL", key) > 0
             assert not redis.call("SISMEMBER", "headrace:default:groups", member.group)
             assert not redis.call("HEXISTS", "headrace:default:group-slugs", member.group)
 
@@ -237,7 +240,7 @@ class TestRetention:
             assert members.state_of(connection, group) == "Stable", "a group with members is kept"
             member.leave()
             wait_until(lambda: group not in members.list_groups(connection), "the empty group was kept")
-            assert redis.keys(f"*{group}*") == []
+            assert all(redis.call("TTL", key) > 0 for key in redis.keys(f"*{group}*"))
             wait_until(lambda: redis.groups_of(redis.log_key(topic)) == {}, "the mirrors were kept")
 
     def test_offsets_of_deleted_topics_go(self, start_broker: StartBroker, group: str, topic: str) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
-from headrace.store.cluster.owned.things import Taken
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.broker.owned.tally import IDLE_MS, Add, End, Read, Tallies, TallyKind, Wait
@@ -245,28 +244,21 @@ class TestOwners:
         assert await tallies.ask("a", Read) == 11
         assert rows(valkey) == {b"me": b"1", b"you": b"10"}
 
-    async def test_what_another_owner_deleted_is_not_written_again(
-        self, tallies: Tallies, store: Store, valkey: Valkey
+    async def test_what_another_owner_made_while_our_first_write_waited_is_not_replaced(
+        self, tallies: Tallies, store: Store, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await tallies.ask("a", Add, "me", 1)
-        assert await Tallies(store, tallies.kind).ask("a", End) == "ended"
-        store.nodes.term += 1
-        assert await tallies.ask("a", Read) is None
-        assert (document(valkey), rows(valkey)) == ({}, {})
+        """We were stopped between deciding and writing."""
+        stored, create = tallies.runtime.stored, tallies.runtime.stored.create
 
-    async def test_what_another_owner_deleted_and_made_again_is_not_replaced(
-        self, tallies: Tallies, store: Store, valkey: Valkey
-    ) -> None:
-        """The owners' numbers begin anew, as in a store that went back in time."""
-        for _ in range(3):
-            await tallies.ask("a", Add, "me", 1)
-            tallies.runtime.things[Name("default", "a")].doubt()
-        other = Tallies(store, tallies.kind)
-        assert await other.ask("a", End) == "ended"
-        assert await other.ask("a", Add, "you", 10) == 10
-        store.nodes.term += 1
-        assert await tallies.ask("a", Read) == 10
-        assert rows(valkey) == {b"you": b"10"}
+        async def create_late(org: str, name: str) -> str:
+            monkeypatch.undo()
+            assert await Tallies(store, tallies.kind).ask("a", Add, "you", 10) == 10
+            return await create(org, name)
+
+        monkeypatch.setattr(stored, "create", create_late)
+        assert await tallies.ask("a", Add, "me", 1) == NOT_OURS
+        assert await tallies.ask("a", Add, "me", 1) == 11
+        assert rows(valkey) == {b"me": b"1", b"you": b"10"}
 
     async def test_what_the_store_lost_by_itself_is_written_again(self, tallies: Tallies, valkey: Valkey) -> None:
         await tallies.ask("a", Add, "me", 1)
@@ -318,19 +310,6 @@ class TestOwners:
         await store.leases.wait_up(20)
         await store.nodes.renew()
         assert await tallies.ask("a", Read) == 1
-
-    async def test_what_another_node_stored_first_is_not_replaced(
-        self, tallies: Tallies, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        create = tallies.runtime.stored.create
-
-        async def late(org: str, name: str) -> Taken:
-            assert await Tallies(store, TallyKind()).ask(name, Add, "you", 10) == 10
-            return await create(org, name)
-
-        monkeypatch.setattr(tallies.runtime.stored, "create", late)
-        assert await tallies.ask("a", Add, "me", 1) == NOT_OURS
-        assert await tallies.ask("a", Add, "me", 1) == 11
 
     async def test_what_belongs_to_another_node_is_refused_and_let_go(self, open_store: OpenStore) -> None:
         first = await open_store()

@@ -11,10 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.broker.owned.contract import Name
+from headrace.broker.owned.thing import Thing
 from headrace.broker.transactions.finishing import Finisher
 from headrace.transactions.state import Ending, TransactionalId
 from headrace.transactions.table import TxnState
 from headrace.wire.errors import ErrorCode, KafkaError
+from tests.broker.transactions.conftest import StartNode
+from tests.broker.transactions.producing import Mover, Nodes
 
 PREPARED = TransactionalId(
     id="mover",
@@ -59,3 +62,19 @@ async def test_the_transaction_whose_markers_were_written_is_finished_and_no_oth
     await task
     assert [event.number for event in finisher.events] == [3]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_a_producer_whose_id_is_let_go_while_it_waits_for_the_last_outcome_tries_again(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = Nodes(await start_node())
+    mover = Mover(nodes, version=2)
+    assert await mover.init() == 0
+
+    def let_go(finisher: Finisher, thing: Thing[TransactionalId]) -> None:
+        monkeypatch.undo()
+        thing.let_go()
+
+    monkeypatch.setattr(Finisher, "start", let_go)
+    assert await mover.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await mover.init() == 0

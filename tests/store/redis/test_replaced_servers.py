@@ -102,7 +102,7 @@ async def test_a_write_that_a_replaced_server_took_is_not_confirmed_by_the_repli
     servers: ClusterOfServers, store: Store
 ) -> None:
     groups = OwnedStore(store.topology, GROUPS)
-    owner = (await groups.create("org", "app")).owner
+    owner = await groups.create("org", "app")
     store.topology.copied.wanted = lambda: 1
     await groups.write("org", "app", owner, Changes({"state": b"1"}, {}))
     document = GROUPS.document("org", "app")
@@ -140,7 +140,7 @@ async def test_a_script_that_a_replaced_server_does_not_know_is_not_run_on_the_n
     servers: ClusterOfServers, store: Store
 ) -> None:
     groups = OwnedStore(store.topology, GROUPS)
-    owner, document = (await groups.create("org", "app")).owner, GROUPS.document("org", "app")
+    owner, document = await groups.create("org", "app"), GROUPS.document("org", "app")
     await groups.write("org", "app", owner, Changes({"state": b"1"}, {}))
     servers.owner_of(store.topology.slot_of(document).number).ask("SCRIPT", "FLUSH")
 

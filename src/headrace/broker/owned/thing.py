@@ -201,6 +201,8 @@ class Thing(Generic[State]):
             elif not self.is_gone and not self.is_settled:
                 await self._settle()
         except KafkaError as error:
+            if isinstance(error, OwnershipLost):
+                self.let_go()
             for step in self._take_waiting():
                 step.refused(self, error)
             if self._confidence.level(self._outlook.view) is Level.UNREAD:
@@ -228,6 +230,8 @@ class Thing(Generic[State]):
                 decision = cast("Decision[State]", step.decide(self))
             await self._write(decision)
         except KafkaError as error:
+            if isinstance(error, OwnershipLost):
+                self.let_go()
             step.refused(self, error)
         except Exception as error:
             step.failed(error)
@@ -240,11 +244,7 @@ class Thing(Generic[State]):
     async def _own(self) -> str:
         """Our token, taken at the first write of a thing that nobody has stored before."""
         if self._owner is None:
-            taken = await self._store.create(*self.name)
-            if taken.fields:
-                self.let_go()
-                raise OwnershipLost(self.name.id)
-            self._owner = taken.owner
+            self._owner = await self._store.create(*self.name)
             self._runtime.is_stored(self)
         return self._owner
 
@@ -259,9 +259,6 @@ class Thing(Generic[State]):
                 await self._bury()
             else:
                 await self._write_changes(decision)
-        except OwnershipLost:
-            self.let_go()
-            raise
         except NotConfirmed:
             self._confidence.doubt()  # the store has it, and is taken back to what was answered for
             raise
@@ -305,9 +302,8 @@ class Thing(Generic[State]):
     async def _confirm(self) -> None:
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
         if self._confidence.level(self._outlook.view) is not Level.SURE:
-            raise OwnershipLost(self.name.id)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease, and has to read the state again.")
         if await self._store.owner(*self.name) != self._owner:
-            self.let_go()
             raise OwnershipLost(self.name.id)
         self._runtime.check_owner(self.name)
         self._is_confirmed = True

@@ -191,7 +191,8 @@ class TransactionCoordinator:
         if thing.state is None or thing.state.is_prepared:
             return True
         await wait_for(self._finisher.start(thing), _FINISH_WAIT_S)
-        return not thing.state.is_unfinished(self._store.transactions.server)
+        known = thing.state  # it may have been let go meanwhile
+        return known is not None and not known.is_unfinished(self._store.transactions.server)
 
     async def _open_of(self, name: Name) -> Open | None:
         """The open transaction; if the store may have lost part of it, it is aborted first."""

@@ -4,9 +4,12 @@ OWNED_SOURCES = {
     # A thing belongs to whoever took it last; the writes of anybody else change nothing. The owner's number only rises,
     # also over a store that went back in time: the one who takes brings the last number that it knows. The token says
     # since which number the process has owned the thing without a break, so that a take whose reply was lost does not
-    # hide an owner in between. ARGV: a number to exceed, process, whether to create, the number that may be lost.
+    # hide an owner in between. The token of a deleted thing stays for a while, or its earlier owners would take it for
+    # one that the store lost: a document that expires is deleted. ARGV: a number to exceed, process, whether to create,
+    # the number that may be lost.
     "take_owned": """
         local before = redis.call('HGET', KEYS[1], 'owner')
+        local is_deleted = before and redis.call('PTTL', KEYS[1]) >= 0
         if not before and ARGV[3] == '0' then return false end
         local known, process, since = string.match(before or '', '^(%d+)%.(%x+)%.?(%d*)$')
         known = tonumber(known or 0)
@@ -14,6 +17,8 @@ OWNED_SOURCES = {
         if process ~= ARGV[2] then since = known < tonumber(ARGV[4]) and ARGV[4] or number end
         local owner = string.format('%d.%s.%d', number, ARGV[2], since)
         redis.call('HSET', KEYS[1], 'owner', owner)
+        if is_deleted and ARGV[3] == '0' then return false end
+        if is_deleted and (ARGV[1] == '0' or tonumber(since) < number) then redis.call('PERSIST', KEYS[1]) end
         return {owner, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
     # ARGV: owner; then for each key how many arguments set something, those (field, value), how many remove, and those
@@ -34,9 +39,12 @@ OWNED_SOURCES = {
         end
         return 1
     """,
+    # ARGV: owner, how long its token stays.
     "delete_owned": """
         if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
         redis.call('DEL', KEYS[1], KEYS[2])
+        redis.call('HSET', KEYS[1], 'owner', ARGV[1])
+        redis.call('PEXPIRE', KEYS[1], ARGV[2])
         return 1
     """,
 }

@@ -21,6 +21,8 @@ from headrace.wire.errors import ErrorCode
 
 OWNER = "owner"
 """The field of the document that the store itself writes."""
+_DELETED_MS = 24 * 60 * 60 * 1000
+"""How long the token of a deleted thing stays: longer than an earlier owner is frozen."""
 _LOST_BY_NOBODY = -1
 """Instead of the number of a token that the store may have lost."""
 
@@ -97,10 +99,13 @@ class OwnedStore:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
         return await self._take(org, name, create=False)
 
-    async def create(self, org: str, name: str) -> Taken:
-        """Makes us the owner, whether the thing is stored or not."""
+    async def create(self, org: str, name: str) -> str:
+        """Makes us the owner of a thing that was not stored; OwnershipLost if another node has stored it since."""
         await self._list(org, name)
-        return cast("Taken", await self._take(org, name))
+        taken = cast("Taken", await self._take(org, name))
+        if taken.fields or taken.rows:
+            raise OwnershipLost(name)
+        return taken.owner
 
     async def take_again(self, org: str, name: str, ours: str, outbid: int, timeline: int | None) -> Taken:
         """Makes us the owner again, with a number above `outbid`.
@@ -159,7 +164,7 @@ class OwnedStore:
 
     async def delete(self, org: str, name: str, owner: str) -> None:
         """Forgets the thing, its rows included."""
-        await self._guarded(org, name, "delete_owned", [owner])
+        await self._guarded(org, name, "delete_owned", [owner, _DELETED_MS])
         await self.unlist(org, name)
 
     async def unlist(self, org: str, name: str) -> None:
