@@ -19,7 +19,7 @@ from pathlib import Path
 from signal import Signals
 from typing import ClassVar
 
-from headrace.store.embedded.trial import free_ports
+from headrace.store.embedded.ports import free_ports
 from tests.forked import Forked, fork
 from tests.server_binary import server_binary
 
@@ -206,7 +206,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, and that no outgoing connection takes."""
+    """A port that was free a moment ago, and that no other test takes."""
     (port,) = free_ports(1)
     return port
 

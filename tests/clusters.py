@@ -8,7 +8,8 @@ from pathlib import Path
 
 import hiredis
 
-from headrace.store.embedded.trial import HOST, TrialCluster, TrialServer, node_id
+from headrace.store.embedded.ports import HOST
+from headrace.store.embedded.trial import TrialCluster, TrialServer, node_id
 from headrace.store.redis.topology import slot_number
 from tests.broker_process import wait_until
 

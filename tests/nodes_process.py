@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
-import socket
 from pathlib import Path
 from signal import Signals
 
+from headrace.store.embedded.ports import free_ports
 from tests.broker_process import BrokerProcess, wait_until
-
-_PORTS = range(20_000, 32_000)
-"""Below those that systems give to outgoing connections: a port stays free while its node is down."""
 
 
 def ports_in_a_row(count: int) -> int:
     """The first of so many ports that were all free a moment ago."""
-    while True:
-        first = random.choice(_PORTS)
-        with contextlib.ExitStack() as probes:
-            try:
-                for port in range(first, first + count):
-                    probes.enter_context(socket.create_server(("127.0.0.1", port)))
-            except OSError:
-                continue
-        return first
+    return free_ports(count)[0]
 
 
 def node_pids(broker: BrokerProcess) -> list[int]:

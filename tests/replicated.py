@@ -8,7 +8,8 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 from headrace.store.embedded.options import running_options
-from headrace.store.embedded.trial import HOST, TrialServer
+from headrace.store.embedded.ports import HOST
+from headrace.store.embedded.trial import TrialServer
 from headrace.store.redis.link import parse_info
 from headrace.store.redis.replicas import count_in_step
 from tests.broker_process import wait_until

@@ -8,7 +8,8 @@ from signal import SIGSTOP
 
 import hiredis
 
-from headrace.store.embedded.trial import HOST, TrialServer
+from headrace.store.embedded.ports import HOST
+from headrace.store.embedded.trial import TrialServer
 from tests.broker_process import wait_until
 
 NAME = "main"

@@ -27,7 +27,8 @@ from uuid import uuid4
 import pytest
 import redis
 
-from headrace.store.embedded.trial import HOST, TrialServer
+from headrace.store.embedded.ports import HOST
+from headrace.store.embedded.trial import TrialServer
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clusters import ClusterOfServers
 from tests.sentinels import WatchedServers

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import hiredis
 
-from headrace.store.embedded.trial import HOST, TrialServer, free_ports
+from headrace.store.embedded.ports import HOST, free_ports
+from headrace.store.embedded.trial import TrialServer
 from tests.certificates import Authority
 from tests.clusters import ClusterOfServers
 from tests.sentinels import NAME, SENTINEL, WatchedServers

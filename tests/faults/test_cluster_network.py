@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.embedded.trial import HOST, TrialServer, free_ports
+from headrace.store.embedded.ports import HOST, free_ports
+from headrace.store.embedded.trial import TrialServer
 from headrace.store.keys import Keys
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clusters import ClusterOfServers, running

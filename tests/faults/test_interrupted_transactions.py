@@ -12,7 +12,7 @@ from signal import Signals
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from headrace.store.embedded.trial import HOST
+from headrace.store.embedded.ports import HOST
 from headrace.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace.store.embedded.trial import HOST
+from headrace.store.embedded.ports import HOST
 from headrace.store.redis.address import Address, HostPort, parse_address
 
 Fate = Literal["swallow", "lose reply", "hold"]

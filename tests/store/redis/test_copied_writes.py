@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.store.embedded.trial import HOST
+from headrace.store.embedded.ports import HOST
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.copied_writes import NotConfirmed

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import socket
 import subprocess
 import threading
 from collections.abc import Callable
-from itertools import count, cycle, islice
+from itertools import count
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 from typing import Any, cast
@@ -22,8 +21,8 @@ import hiredis
 
 from headrace.store.embedded.data_directory import CannotStart
 from headrace.store.embedded.options import ALLOCATOR, Durability, find_binary, running_options
+from headrace.store.embedded.ports import HOST, free_ports
 
-HOST = "127.0.0.1"
 _SLOTS = 16384
 _POLL_S = 0.02
 _PATIENCE_S = 60.0
@@ -31,10 +30,6 @@ _ANSWER_S = 10.0
 _EXIT_S = 20.0
 _NODE_TIMEOUT_MS = 2_000
 _GIB = 1 << 30
-_PORTS = range(20_000, 32_000)
-"""Below those of outgoing connections, any of which would take a port that is free for a moment."""
-_next_port = islice(cycle(_PORTS), random.randrange(len(_PORTS)), None)
-"""One after the other, so that two processes that look for ports hardly ever find the same at once."""
 
 
 class TrialServer:
@@ -229,19 +224,6 @@ def _is_fine(server: TrialServer) -> bool:
         return False
     facts = server.info("replication")
     return facts["role"] == "master" or facts["master_link_status"] == "up"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    with contextlib.ExitStack() as stack:
-        return [stack.enter_context(_listen_anywhere()).getsockname()[1] for _ in range(count)]
-
-
-def _listen_anywhere() -> socket.socket:
-    for _ in _PORTS:
-        with contextlib.suppress(OSError):
-            return socket.create_server((HOST, next(_next_port)))
-    raise CannotStart(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
