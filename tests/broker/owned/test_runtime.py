@@ -40,8 +40,10 @@ def rows(valkey: Valkey, name: str = "a") -> dict[bytes, bytes]:
     return found
 
 
-def run_out(store: Store, clock: MovableClock) -> None:
-    """Lets the lease run out; the process is awake all the time."""
+def run_out(store: Store, clock: MovableClock, *tallies: Tallies) -> None:
+    """Lets the lease run out, as if it were on another server; the process is awake all the time."""
+    for one in tallies:
+        one.runtime.is_with_leases = lambda name: False  # type: ignore[method-assign]
     for _ in range(4):
         clock.advance(LEASE_MS // 3)
         store.nodes.note_awake()
@@ -275,11 +277,24 @@ class TestOwners:
         store = await open_store(node_lease_ms=LEASE_MS)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
-        run_out(store, clock)
+        run_out(store, clock, tallies)
         assert await tallies.ask("a", Add, "me", 1) == 2
         assert await asyncio.gather(*(tallies.ask("a", Read) for _ in range(3))) == [2, 2, 2]
         assert rows(valkey) == {b"me": b"1"}
         assert not store.nodes.lease_is_valid
+
+    async def test_without_a_lease_what_is_on_the_server_of_the_leases_is_refused_at_once(
+        self, open_store: OpenStore, clock: MovableClock, valkey: Valkey
+    ) -> None:
+        store = await open_store(node_lease_ms=LEASE_MS)
+        tallies = Tallies(store)
+        await tallies.ask("a", Add, "me", 1)
+        run_out(store, clock)
+        valkey.pause()
+        try:
+            assert await tallies.ask("a", Read) == NOT_OURS
+        finally:
+            valkey.resume()
 
     async def test_without_a_lease_nothing_is_taken(self, open_store: OpenStore, clock: MovableClock) -> None:
         """That server may be away for us alone."""
@@ -289,7 +304,7 @@ class TestOwners:
         await tallies.ask("b", Add, "me", 1)
         held = tallies.ask("b", Wait)
         assert await other.ask("b", Add, "you", 10) == 11
-        run_out(store, clock)
+        run_out(store, clock, tallies, other)
         assert await tallies.ask("a", Read) == NOT_OURS
         assert await tallies.ask("b", Read) == NOT_OURS
         assert await held == "moved"
@@ -305,7 +320,7 @@ class TestOwners:
         generation = store.link.generation
         valkey.go_back_to(before)
         await until(lambda: store.link.generation > generation and is_up(store))
-        run_out(store, clock)
+        run_out(store, clock, tallies)
         assert await tallies.ask("a", Read) == NOT_OURS
         await store.leases.wait_up(20)
         await store.nodes.renew()

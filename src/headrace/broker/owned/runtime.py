@@ -65,6 +65,10 @@ class Runtime(Generic[State]):
         """Where a thing is stored."""
         return self.stored.slot_of(*name)
 
+    def is_with_leases(self, name: Name) -> bool:
+        """Whether a thing is on the server of the leases: then neither can be read without the other."""
+        return self.slot_of(name).shard is self._store.topology.slot_of(self._store.keys.nodes).shard
+
     def outlook_of(self, slot: Slot) -> Outlook:
         """The confidence in a thing read from a slot."""
         return self._store.outlook_of(slot)

@@ -301,8 +301,8 @@ class Thing(Generic[State]):
 
     async def _confirm(self) -> None:
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
-        if self._confidence.level(self._outlook.view) is not Level.SURE:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease, and has to read the state again.")
+        if self._confidence.level(self._outlook.view) is not Level.SURE or self._runtime.is_with_leases(self.name):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
         if await self._store.owner(*self.name) != self._owner:
             raise OwnershipLost(self.name.id)
         self._runtime.check_owner(self.name)
