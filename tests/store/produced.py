@@ -18,6 +18,7 @@ from headrace.store.stream.records import pack_batch
 from headrace.wire.batch import BatchHeader, check_produced, iter_headers, read_header
 from headrace.wire.records import Record, decode_batch, encode_batch, unpack
 from headrace.wire.skim import finish
+from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
 MAX_BATCH_BYTES = 64 << 20
@@ -136,6 +137,13 @@ async def new_servers(*stores: Store) -> AsyncIterator[None]:
     before = {link: link.timeline for link in links}
     yield
     await until(lambda: all(link.timeline > before[link] and link.is_up for link in links))
+
+
+async def cut_off(store: Store, proxy: Proxy) -> None:
+    """Returns once nothing of the store is reached; `proxy.is_open = True` ends it."""
+    proxy.is_open = False
+    proxy.cut()
+    await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
 
 
 def is_up(store: Store) -> bool:

@@ -13,7 +13,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from tests.broker.owned.tally import IDLE_MS, Add, End, Read, Tallies, TallyKind, Wait
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import is_up, until
+from tests.store.produced import cut_off, is_up, until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -140,9 +140,7 @@ class TestTrouble:
         store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
-        proxy.is_open = False
-        proxy.cut()
-        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
+        await cut_off(store, proxy)
         assert (await tallies.ask("a", Add, "me", 1)).startswith("refused")
         assert await tallies.ask("a", Read) == 1, "reading needs no store while our lease is beyond doubt"
         proxy.is_open = True
@@ -156,9 +154,7 @@ class TestTrouble:
         store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
-        proxy.is_open = False
-        proxy.cut()
-        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
+        await cut_off(store, proxy)
         store.nodes.term += 1
         assert (await tallies.ask("a", Read)).startswith("refused")
         proxy.is_open = True
@@ -426,9 +422,7 @@ class TestTimers:
         store = await open_store(via=proxy)
         tallies = Tallies(store)
         await tallies.ask("a", Add, "me", 1)
-        proxy.is_open = False
-        proxy.cut()
-        await until(lambda: not any(shard.link.is_up for shard in store.topology.shards))
+        await cut_off(store, proxy)
         (thing,) = tallies.runtime.things.values()
         tallies.clock_ms += IDLE_MS
         thing.ring_now()

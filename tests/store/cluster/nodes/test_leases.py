@@ -17,7 +17,7 @@ from headrace.store.redis.errors import StoreError
 from headrace.store.store import Store
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import is_up, until
+from tests.store.produced import cut_off, is_up, until
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -151,9 +151,7 @@ async def test_a_node_that_cannot_renew_its_lease_has_not_overslept(
 ) -> None:
     """However slowly the attempts fail: what is on other servers goes on."""
     store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
-    proxy.is_open = False
-    proxy.cut()
-    await until(lambda: not is_up(store))
+    await cut_off(store, proxy)
     for _ in range(20):
         clock.advance(LEASE_MS // 3)
         store.nodes.note_awake()
@@ -167,9 +165,7 @@ async def test_a_node_that_has_overslept_does_not_serve_until_it_has_its_lease(
     open_store: OpenStore, proxy: Proxy, clock: MovableClock
 ) -> None:
     store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
-    proxy.is_open = False
-    proxy.cut()
-    await until(lambda: not is_up(store))
+    await cut_off(store, proxy)
     clock.advance(LEASE_MS)
     store.nodes.note_awake()
     assert store.nodes.has_overslept
