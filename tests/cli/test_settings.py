@@ -142,7 +142,7 @@ def test_the_environment_of_a_kubernetes_service_of_our_name_is_no_setting() -> 
         ),
         ({"HEADRACE_PORT": "64KiB"}, "port = '64KiB' from environment HEADRACE_PORT must be a whole number"),
         ({"HEADRACE_STORE_TIMEOUT_MS": "5 parsecs"}, "a time in milliseconds or like 10m, at least 10ms"),
-        ({"HEADRACE_TAIL_CACHE_BYTES": "64m"}, "a size in bytes or like 64MiB, at least 0"),
+        ({"HEADRACE_TAIL_CACHE_BYTES": "64m"}, "a size in bytes or like 64MiB, at least -1"),
         ({"HEADRACE_DURABILITY": "sometimes"}, "must be one of always, everysec, memory"),
         ({"HEADRACE_AUTO_CREATE_TOPICS": "maybe"}, "must be true or false"),
         ({"HEADRACE_ADVERTISED": "kafka"}, "must be HOST:PORT, or empty"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.store.keys import DEFAULT_PREFIX
+from headrace.store.usable_memory import AUTOMATIC
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = DEFAULT_PREFIX
     timeout_ms: int = 5_000
     node_lease_ms: int = 3_000
-    tail_cache_bytes: int = 64 << 20
+    tail_cache_bytes: int = AUTOMATIC
     read_ahead_bytes: int = 32 << 20
     append_entry_bytes: int = 1 << 20
     index_interval_bytes: int = 64 << 10

@@ -55,6 +55,7 @@ from headrace.store.stream.watch import StreamWatch
 from headrace.store.takeover import Takeovers
 from headrace.store.topic_configs.policy import TopicPolicies
 from headrace.store.unpacking import Unpacking
+from headrace.store.usable_memory import tail_cache_bytes
 from headrace.ticks import tick
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Store:
         self.stream_watch = StreamWatch(self)
         self.policies = TopicPolicies()
         self.topology.copied.wanted = lambda: self.policies.replicas and self.replicas.wanted(self.policies.replicas)
-        self.tails = TailCache(options.tail_cache_bytes)
+        self.tails = TailCache(tail_cache_bytes(options.tail_cache_bytes))
         self.ahead = AheadRoom(options.read_ahead_bytes, self.clock.monotonic_s)
         self.unpacking = Unpacking()
         self.end_of_turn = EndOfTurn()

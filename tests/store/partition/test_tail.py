@@ -88,30 +88,44 @@ def test_what_was_cleared_is_forgotten_altogether() -> None:
     assert not cache.order
 
 
+def test_places_of_what_was_cleared_do_not_pile_up() -> None:
+    cache = TailCache(10 * SIZE)
+    stays, goes = Tail(cache), Tail(cache)
+    for base in range(3):
+        stays.add(entry(base))
+    for base in range(100):
+        goes.add(entry(base))
+        goes.clear()
+    assert (bases(stays), cache.size_bytes) == ([0, 1, 2], 3 * SIZE)
+    assert len(cache.order) <= 2 * 3 + 1
+
+
 @given(
     limit=st.integers(0, 10 * ENTRY_BYTES),
+    most=st.integers(1, 10),
     steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["add", "skip", "clear"]), st.integers(1, 300))),
 )
-def test_whatever_happens_the_bound_holds_and_tails_have_no_hole(limit: int, steps: list[tuple[int, str, int]]) -> None:
-    cache = TailCache(limit)
+def test_whatever_happens_the_oldest_of_all_leave_and_tails_have_no_hole(
+    limit: int, most: int, steps: list[tuple[int, str, int]]
+) -> None:
+    cache = TailCache(limit, most)
     tails, ends = [Tail(cache) for _ in range(3)], [0, 0, 0]
-    kept: list[list[Entry]] = [[], [], []]
+    kept: list[tuple[int, Entry]] = []
     for which, step, size in steps:
+        if step in ("clear", "skip"):
+            kept = [one for one in kept if one[0] != which]
         if step == "clear":
             tails[which].clear()
-            kept[which].clear()
             continue
-        if step == "skip":
-            ends[which] += 10
-            kept[which].clear()
-        added = entry(ends[which], size)
+        added = entry(ends[which] + (10 if step == "skip" else 0), size)
         tails[which].add(added)
-        kept[which].append(added)
+        kept.append((which, added))
         ends[which] = added.end
-        for tail, entries in zip(tails, kept, strict=True):
-            found = list(tail.since(0))
-            assert found == (entries[-len(found) :] if found else [])
-        assert cache.size_bytes == sum(size_of(one) for tail in tails for one in tail.since(0)) <= limit
+        while len(kept) > most or sum(size_of(one) for _, one in kept) > limit:
+            kept.pop(0)
+        for number, tail in enumerate(tails):
+            assert list(tail.since(0)) == [one for its, one in kept if its == number]
+        assert cache.size_bytes == sum(size_of(one) for _, one in kept)
 
 
 @given(

@@ -19,7 +19,8 @@ from headrace.cli import OLDEST_PYTHON
 from headrace.cli.doctor.findings import CheckResult, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
 from headrace.store.embedded.data_directory import MARKER, CannotStart, read_record
-from headrace.store.embedded.options import find_binary, usable_memory_bytes
+from headrace.store.embedded.options import find_binary
+from headrace.store.usable_memory import usable_memory_bytes
 
 _RUN_TIMEOUT_S = 10
 _OLDEST_JAVA = 17

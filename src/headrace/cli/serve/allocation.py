@@ -11,6 +11,8 @@ import ctypes
 import gc
 
 _KEPT_BYTES = 128 << 20
+"""Besides the tail cache, whose memory is needed again after a topic that filled it was deleted."""
+_LARGEST_INT = 2**31 - 1
 _BLOCK_BYTES = 32 << 20
 """Smaller blocks come from the heap, larger ones from mmap: glibc's maximum."""
 _OBJECTS_BETWEEN_SEARCHES = 10_000
@@ -19,11 +21,11 @@ _OBJECTS_BETWEEN_SEARCHES = 10_000
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(cache_bytes: int) -> None:
     """Sets the thresholds for this process; C libraries other than glibc do not have them and do not need them."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, min(_KEPT_BYTES + cache_bytes, _LARGEST_INT))
         mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES)
 
 

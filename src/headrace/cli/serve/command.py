@@ -21,6 +21,7 @@ from headrace.cli.settings.layers import Loaded, listeners_of
 from headrace.cli.settings.options import setting_options
 from headrace.cli.settings.table import SETTINGS, Settings
 from headrace.store.embedded.data_directory import CannotStart, are_nodes_left
+from headrace.store.usable_memory import tail_cache_bytes
 
 _EARLIER_NODES_S = 30.0
 """How long the nodes of a killed supervisor may take to stop."""
@@ -46,7 +47,7 @@ def serve(loaded: Loaded) -> None:
     settings = loaded.settings
     _check(settings)
     set_up_logs(settings.log_level, settings.log_format)
-    keep_freed_memory()
+    keep_freed_memory(tail_cache_bytes(settings.tail_cache_bytes))
     import uvloop
 
     try:

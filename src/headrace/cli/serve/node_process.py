@@ -22,6 +22,7 @@ from headrace.cli.serve.orders import Orders, Report, line_of, read_line
 from headrace.cli.serve.sockets import Listeners
 from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
 from headrace.store.cluster.nodes.nodes import ANY_ID
+from headrace.store.usable_memory import tail_cache_bytes
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def main() -> None:
     settings = orders.settings
     labels = {"node": settings.node_id} if settings.node_id != ANY_ID else {}
     set_up_logs(settings.log_level, settings.log_format, labels=labels)
-    keep_freed_memory()
+    keep_freed_memory(tail_cache_bytes(settings.tail_cache_bytes))
 
     def tell(report: Report) -> None:
         try:

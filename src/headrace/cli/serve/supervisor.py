@@ -26,6 +26,7 @@ from headrace.cli.settings.table import Settings
 from headrace.security.listeners import show_address, split_address
 from headrace.store.cluster.nodes.nodes import ANY_ID
 from headrace.store.embedded.data_directory import CannotStart, lock_nodes
+from headrace.store.usable_memory import tail_cache_bytes
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,10 @@ async def supervise(settings: Settings, stop: asyncio.Event, admin_password: str
 
 def node_settings(settings: Settings, index: int) -> Settings:
     """The settings of one node, with its own ports and ids."""
-    changes: dict[str, object] = {"nodes": 1}
+    changes: dict[str, object] = {
+        "nodes": 1,
+        "tail_cache_bytes": tail_cache_bytes(settings.tail_cache_bytes, settings.nodes),
+    }
     for name, unset in (("port", 0), ("http_port", 0), ("node_id", ANY_ID)):
         if (value := getattr(settings, name)) != unset:
             changes[name] = value + index

@@ -17,6 +17,7 @@ from headrace.cli.settings.setting import Setting, ValueKind
 from headrace.groups.settings import GroupSettings
 from headrace.store.embedded.options import DEFAULT_DURABILITY, Durability
 from headrace.store.options import StoreOptions
+from headrace.store.usable_memory import AUTOMATIC
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -175,16 +176,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = _STORE.store_replicas
     replica_timeout_ms: Annotated[
-        int,
-        _says(
-            "How long to wait for replicas before acks=all gets NOT_ENOUGH_REPLICAS_AFTER_APPEND.",
-            1,
-            MAX_INT32,
-        ),
+        int, _says("How long to wait for replicas before acks=all gets NOT_ENOUGH_REPLICAS_AFTER_APPEND.", 1, MAX_INT32)
     ] = _STORE.replica_timeout_ms
     store_wait_ms: Annotated[
-        int,
-        _says("How long a request waits for an unavailable server before it gets a retriable error.", 0, MAX_INT32),
+        int, _says("How long a request waits for an unavailable server before it gets a retriable error.", 0, MAX_INT32)
     ] = _BROKER.store_wait_ms
     node_lease_ms: Annotated[
         int, _says("Time without a lease renewal after which a node is considered dead.", 1_000, MAX_INT32)
@@ -262,8 +257,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _says("How often to check which compacted topics need compaction.", 1, MAX_INT64)
     ] = _BROKER.compaction_check_interval_ms
     append_entry_bytes: Annotated[
-        int,
-        _says("Queued batches of a partition are joined into stream entries of up to this size.", 1, 256 << 20),
+        int, _says("Queued batches of a partition are joined into stream entries of up to this size.", 1, 256 << 20)
     ] = _STORE.append_entry_bytes
     index_interval_bytes: Annotated[int, _says("Bytes of log per index entry.", 1 << 10, MAX_INT32)] = (
         _STORE.index_interval_bytes
@@ -272,7 +266,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         int, _says("Bytes of log between two snapshots of idempotent producer state.", 1 << 20, MAX_INT64)
     ] = _STORE.snapshot_interval_bytes
     tail_cache_bytes: Annotated[
-        int, _says("Memory for the tail cache: the newest batches, for consumers that keep up.", 0, MAX_INT64)
+        int,
+        _says(
+            "Memory for the tail cache: the newest batches, served without asking Redis. -1: a sixteenth of the "
+            "machine's or container's memory, at most 1 GiB, shared by its `nodes`; 0: none.",
+            AUTOMATIC,
+            MAX_INT64,
+        ),
     ] = _STORE.tail_cache_bytes
     read_ahead_bytes: Annotated[int, _says("Memory for read-ahead from Redis.", 0, MAX_INT64)] = _STORE.read_ahead_bytes
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from headrace.store.embedded.data_directory import CannotStart
+from headrace.store.usable_memory import usable_memory_bytes
 
 Durability = Literal["always", "everysec", "memory"]
 DURABILITIES: tuple[Durability, ...] = get_args(Durability)
@@ -20,8 +21,6 @@ DEFAULT_DURABILITY: Durability = "everysec"
 MEMORY_SHARE_PERCENT = 50
 """Share of the memory that this process may use. The rest is for the broker, for the pages that a fork copies
 while the append-only file is rewritten, and for the page cache that takes the writes."""
-
-_MEMORY_IF_UNKNOWN_BYTES = 2 << 30
 
 # Of streams: a node of 16 KiB instead of 4 KiB saves 25 bytes a 1 KB entry and 40 a 6 KB one, and trims
 # twice as fast; finding one entry takes 2 to 3 us longer. Entries above the size have a node each.
@@ -111,43 +110,3 @@ def find_binary() -> Path:
 def memory_share_bytes(root: Path = Path("/")) -> int:
     """The embedded server's default `maxmemory`: a share of the memory available to this process."""
     return usable_memory_bytes(root) * MEMORY_SHARE_PERCENT // 100
-
-
-def usable_memory_bytes(root: Path = Path("/")) -> int:
-    """The machine's memory, or the smallest limit of the control groups around us. `root` is for tests."""
-    try:
-        machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        machine_bytes = _MEMORY_IF_UNKNOWN_BYTES
-    return min([machine_bytes, *_cgroup_limits(root)])
-
-
-def _cgroup_limits(root: Path) -> list[int]:
-    """Limits of every control group from ours up, in both layouts (v2 `memory.max`, v1 below `memory/`)."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    limits = []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            base, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        here = base / group.lstrip("/")
-        for directory in (here, *here.parents):
-            limits.append(_limit(directory / name))
-            if directory == base:
-                break
-    return [limit for limit in limits if limit is not None]
-
-
-def _limit(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() and int(text) > 0 else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from headrace.store.cluster.catalogue import Topic
@@ -213,14 +213,10 @@ class StreamPartition(Partition):
             return Batches([], 0)
         if offset < self._served_from or not self.tail.holds(offset):
             return None
-        entries = list[bytes]()
-        for entry in self.tail.since(offset):
-            if entry.token.startswith(NOT_SERVED):
-                if not entries:
-                    return None
-                break
-            entries.append(entry.data)
-        taken = take(entries, offset, max_bytes, at_least_one)
+        if next(self.tail.since(offset)).token.startswith(NOT_SERVED):
+            return None
+        served = takewhile(lambda entry: not entry.token.startswith(NOT_SERVED), self.tail.since(offset))
+        taken = take((entry.data for entry in served), offset, max_bytes, at_least_one)
         return taken if taken.chunks or not at_least_one else None
 
     def answered(self, offset: int, max_bytes: int, taken: Batches) -> None:
