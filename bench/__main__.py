@@ -42,6 +42,7 @@ PARTS = {
     "throughput": Part("librdkafka: produce, consume from the start and at the tail", 11),
     "java": Part("Kafka's own clients: the same", 15, in_quick=False),
     "own_core": Part("both, with a core for the servers and another for the client", 9),
+    "from_store": Part("both: consume what the broker does not have in memory", 4, in_quick=False),
     "stream": Part("format stream: in and out of one partition against raw XADD and XRANGE", 1),
     "store_share": Part(
         "the store's CPU per MB, with and without its append-only file, and with other allocators", 1.5

@@ -108,6 +108,14 @@ TARGETS = (
         + _FROM_THE_STORE,
         is_aim=True,
     ),
+    Target(
+        "from the store",
+        "consume what the broker does not have in memory",
+        KAFKA,
+        "at least",
+        1.0,
+        reason=_FROM_THE_STORE,
+    ),
     Target("stream", "format stream: 100 B into and out of one partition", RAW_REDIS, "at least", 0.4),
     Target(
         "latency",

@@ -1,8 +1,8 @@
 """Producing and consuming with librdkafka as fast as it can: records a second, and what a MB and a request cost.
 
-Each turn makes a topic, fills it, and reads it from its start; topics are larger than the memory in which Headrace
-keeps its newest batches, so most of that is read from the store. Reading from the tail is a turn of its own: a consumer
-that waits at the end while a producer writes.
+Each turn makes a topic, fills it, and reads it from its start; topics fit into the broker's tail cache and into Kafka's
+page cache (from_store.py is about those that do not). Reading from the tail is a turn of its own: a consumer that waits
+at the end while a producer writes.
 """
 
 from __future__ import annotations
