@@ -10,8 +10,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tests.broker_process import BrokerProcess
+from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.client import DeliveryFailed, Sent
 from tests.clients.confluent_adapter import ConfluentKafka
 from tests.conftest import StartBroker
@@ -172,6 +173,28 @@ def test_commits_wait_for_replicas_where_the_broker_asks_for_them(
     finally:
         servers.thaw(servers.replicas[0])
         consumer.close()
+
+
+def test_a_deleted_topic_is_told_as_such_only_where_replicas_know_it(
+    start_broker: StartBroker, servers: ReplicatedServers, topic: str
+) -> None:
+    """A replica that takes over would have it again; what it leaves behind goes with the next topic."""
+    broker = start_broker(redis=servers.url, replica_timeout_ms=1_500, min_insync_replicas=2)
+    other = f"{topic}-other"
+    make(broker, topic, "log")
+    make(broker, other, "log")
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    try:
+        servers.freeze(servers.replicas[0])
+        with pytest.raises(confluent_kafka.KafkaException) as refusal:
+            admin.delete_topics([topic])[topic].result(30)
+        assert refusal.value.args[0].code() == NOT_ENOUGH_AFTER_APPEND
+        assert servers.primary.ask("KEYS", f"*{topic}:*")
+    finally:
+        servers.thaw(servers.replicas[0])
+    servers.wait_in_step(1)
+    admin.delete_topics([other])[other].result(30)
+    wait_until(lambda: not servers.primary.ask("KEYS", f"*{topic}*:log"), "keys of deleted topics stay")
 
 
 def test_a_transaction_is_readable_once_the_replica_has_its_marker(

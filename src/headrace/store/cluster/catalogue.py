@@ -201,7 +201,12 @@ class Catalogue(SharedHash):
                     return
 
     async def delete(self, topic: Topic) -> None:
-        """Takes the topic out of the catalogue, then removes its partitions."""
+        """Takes the topic out of the catalogue, then removes its partitions.
+
+        Not before replicas know it: one that takes over would have the topic again, without its records. What this
+        leaves behind goes with the next topic that is deleted.
+        """
+        await self.sweep()
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
             timeline = self._link.timeline
@@ -209,12 +214,13 @@ class Catalogue(SharedHash):
             await self._follow(timeline, 0 if reply is None else reply[0], {topic.name: None})
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
+        await self._copied.confirm(self.slot, self._link.timeline, self.key)
         topic = msgspec.json.decode(reply[1], type=Topic)
         await self._remove_deleted(topic)
         log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
     async def sweep(self) -> None:
-        """Finishes the deletions that a crash cut short."""
+        """Finishes the deletions that a crash or too few replicas cut short."""
         reply = await self._link.call("HVALS", self._keys.deleted_topics)
         for row in reply:
             await self._remove_deleted(msgspec.json.decode(row, type=Topic))
