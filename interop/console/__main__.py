@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import Consumer
 from PIL import Image
 from tests.broker_process import BrokerProcess, free_port
-from tests.stores import redis_beside
+from tests.stores import broker_settings, key_at, redis_beside
 from tests.tiered import BROKER, CONFIGS, TieredTopic
 
 from headrace.client import Admin, BrokerUnreachable, Cluster, Producer
@@ -41,7 +41,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="headrace-console-") as folder:
         lake = Path(folder) / "lake"
         lake.mkdir()
-        settings = {**BROKER, "tail_cache_bytes": 1 << 20, "lake": lake, "http_port": free_port(), "console": True}
+        served = {"tail_cache_bytes": 1 << 20, "lake": lake, "http_port": free_port(), "console": True}
+        settings = {**BROKER, **broker_settings(), **served}
         broker = BrokerProcess(Path(folder) / "data", **settings)
         try:
             code = _walk(broker.start(), lake, int(str(settings["http_port"])), pictures)
@@ -105,7 +106,7 @@ def _fill_strangely(broker: BrokerProcess, lake: Path) -> None:
         producer.send("hostile", "\u202egnp.exe \u05e8\u05e9\u05ea \u65e5\u672c\r\n".encode(), b"other scripts")
         producer.send("hostile", None, b"tombstone")
     with redis_beside(broker) as redis:
-        [key] = redis.keys("*{clicks:0}:stream")
+        key = key_at("default:{clicks:0}:stream")
         redis.xgroup_create(key, "workers", "0")
         redis.xreadgroup("workers", "worker-1", {key: ">"}, count=5)
     verify_lake(place_of(lake), None)
