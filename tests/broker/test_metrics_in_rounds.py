@@ -40,6 +40,31 @@ def test_transactions_are_counted_by_outcome_and_the_open_one_ages(start_broker:
     assert finished == {"commit": 1, "abort": 1}
 
 
+def test_lag_is_counted_beside_offsets_of_an_open_transaction(start_broker: StartBroker) -> None:
+    port = free_port()
+    broker = start_broker(http_port=port, metrics_interval_ms=200)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "transactional.id": "till"})
+    reader = confluent_kafka.Consumer({"bootstrap.servers": broker.address, "group.id": "readers"})
+    producer.init_transactions(30)
+
+    def send(offset: int) -> None:
+        producer.begin_transaction()
+        producer.produce("sales", b"1")
+        producer.flush(30)
+        place = confluent_kafka.TopicPartition("sales", 0, offset)
+        producer.send_offsets_to_transaction([place], reader.consumer_group_metadata(), 30)
+
+    def lag() -> float | None:
+        return value(port, "headrace_group_lag_records", **DEFAULT, topic="sales", group="readers")
+
+    send(1)
+    producer.commit_transaction(30)
+    wait_until(lambda: lag() == 1, "the marker is not counted")
+    send(2)
+    wait_until(lambda: lag() == 2, "what is not committed is not counted")
+    reader.close()
+
+
 @pytest.mark.parametrize(
     ("kind", "removed"),
     [

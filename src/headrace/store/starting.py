@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from headrace.store.redis.errors import OutcomeUnknown, StoreAway
+from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,14 @@ async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
             try:
                 await step()
                 break
-            except (StoreAway, OutcomeUnknown) as error:
-                if now_s() >= deadline:
+            except StoreError as error:
+                if not _passes(error) or now_s() >= deadline:
                     raise
                 log.info("the store is slow; retrying", extra={"why": str(error)})
             await asyncio.sleep(_PAUSE_S)
+
+
+def _passes(error: StoreError) -> bool:
+    if isinstance(error, RedisError):
+        return error.passes_by_itself
+    return isinstance(error, StoreAway | OutcomeUnknown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.broker.owned.contract import Name
+from headrace.store.redis.errors import StoreAway
 from headrace.store.store import Store
 from tests.broker.owned.tally import Add, End, Read, Tallies, TallyKind
 from tests.broker.owned.test_runtime import document, rows, tallies
@@ -85,3 +86,24 @@ async def test_a_deletion_whose_answer_was_lost_holds_once_another_owner_told_of
     store.nodes.term += 1
     assert await tallies.ask("a", Read) is None
     assert (document(valkey), rows(valkey)) == ({}, {})
+
+
+@pytest.mark.parametrize("register", ["listing", "claims"])
+async def test_what_is_deleted_is_gone_though_the_server_of_its_names_is_away(
+    tallies: Tallies, store: Store, valkey: Valkey, register: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_away(*_: object) -> None:
+        raise StoreAway
+
+    for who in ("me", "you"):
+        await tallies.ask("a", Add, who, 1)
+    if register == "listing":
+        monkeypatch.setattr(tallies.runtime.stored, "unlist", is_away)
+    else:
+        monkeypatch.setattr(tallies.kind, "give_back", is_away)
+    assert await tallies.ask("a", End) == "ended"
+    assert await tallies.ask("a", Read) is None
+    assert await tallies.ask("a", Add, "me", 5) == 5
+    assert valkey.ask("TTL", "t:default:{a}:tally") == -1
+    assert await Tallies(store, TallyKind()).ask("a", Read) == 5
+    assert rows(valkey) == {b"me": b"5"}

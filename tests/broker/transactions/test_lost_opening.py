@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -105,3 +106,31 @@ async def test_its_producer_takes_the_id_again_and_goes_on(
     assert await mover.end(commit=True) == 0
     await until(is_stable(nodes))
     assert await nodes.read(0) == [b"again"]
+
+
+async def test_its_producer_is_told_so_while_the_fence_is_being_stored(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the next epoch before this node knows that it has: replicas may take long to confirm it."""
+    node = await start_node()
+    nodes = Nodes(node)
+    await nodes.create()
+    mover = Mover(nodes, version=1)
+    assert await mover.init() == 0
+    past = Past(redis, ID)
+    assert await mover.send(0, b"first") == 0
+    store, is_stored, is_confirmed = node.store.transactions, asyncio.Event(), asyncio.Event()
+    write = store.write
+
+    async def write_slowly(*arguments: Any) -> None:
+        await write(*arguments)
+        is_stored.set()
+        await is_confirmed.wait()
+
+    monkeypatch.setattr(store, "write", write_slowly)
+    await after(nodes, start_node, past, node_dies=False)
+    await is_stored.wait()
+    sending = asyncio.create_task(_finally(lambda: mover.send(1, b"second")))
+    await asyncio.wait({sending}, timeout=0.2)
+    is_confirmed.set()
+    assert await sending == ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -154,3 +154,11 @@ def test_what_is_read_is_cut_as_anywhere_else(
         assert found is None
         return
     assert found == take((entry.data for entry in tail.since(offset)), offset, max_bytes, at_least_one)
+
+
+def test_what_lies_behind_the_last_entry_is_not_known() -> None:
+    """The log may end after a gap: a reader that was told that nothing is there would never get to the end."""
+    tail = Tail(TailCache(10 * SIZE))
+    tail.add(Entry(0, 1, bytes(encode_batch([Record(0, 0, b"k", b"v", [])])), b""))
+    assert tail.read(0, 1000, True) is not None
+    assert tail.read(1, 1000, True) is None

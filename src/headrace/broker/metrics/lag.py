@@ -17,6 +17,7 @@ from headrace.broker.access import Access
 from headrace.metrics.text import Sample
 from headrace.security.acls import Operation
 from headrace.security.caller import system_caller
+from headrace.store.cluster.owned.groups import PendingOffset
 from headrace.wire.batch import read_header
 from headrace.wire.errors import KafkaError
 
@@ -61,7 +62,7 @@ class GroupLag:
         """Topic -> records and seconds; a number of records below 0 is not known."""
         group = await access.group(Operation.DESCRIBE, group_id)
         found: dict[str, tuple[int, float]] = {}
-        for place in sorted(group.rows):
+        for place in sorted(row for row in group.rows if not isinstance(row, PendingOffset)):
             committed = access.committed(Operation.DESCRIBE, group, place)
             topic = access.known_topic(Operation.DESCRIBE, place[0])
             if committed is None or topic is None or place[1] >= topic.partitions:

@@ -284,9 +284,19 @@ class Thing(Generic[State]):
         await self._kind.before_rows_go(self.name, list(self.rows))
         if self._owner is not None:
             await self._store.delete(*self.name, self._owner)
-        if claimed is not None:
-            await self._kind.give_back(self.name, claimed)
+        await self._unregister(claimed)
         self._kind.buried(self.name, self.rows)
+
+    async def _unregister(self, claimed: str | None) -> None:
+        """Its names may be on a server that is away. They may stay: whoever finds them finds nothing stored."""
+        try:
+            if self._owner is not None:
+                await self._store.unlist(*self.name)
+            if claimed is not None:
+                await self._kind.give_back(self.name, claimed)
+        except KafkaError as error:
+            title = self._kind.title
+            log.info(f"names of a deleted {title} are left", extra={title: self.name.id, "why": str(error)})
 
     def adopt(self, decision: Decision[State]) -> None:
         """Adopts a decision and sends its answers."""

@@ -136,16 +136,19 @@ class TransactionCoordinator:
             self._ids.check_owner(Name(org, name))
             now_ms = self._store.clock.wall_ms()
             added = await self._store.transactions.add(org, name, producer, parts, now_ms, only_check=only_check)
+            if added.error is ErrorCode.PRODUCER_FENCED and await self._was_interrupted(Name(org, name), producer):
+                return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         except KafkaError as error:
             return coordinator_error(error)
-        if added.error is ErrorCode.PRODUCER_FENCED and self._was_interrupted(Name(org, name), producer):
-            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return added.error
 
-    def _was_interrupted(self, name: Name, producer: tuple[int, int]) -> bool:
-        """Whether a producer was fenced only because of the store: clients then abort and continue."""
-        thing = self._ids.things.get(name)
-        return thing is not None and thing.state is not None and thing.state.was_interrupted(*producer)
+    async def _was_interrupted(self, name: Name, producer: tuple[int, int]) -> bool:
+        """Whether a producer was fenced only because of the store: clients then abort and continue.
+
+        The store may have it before we know: the fence is still being confirmed, or was another node's.
+        """
+        thing = await self._ids.look(name)
+        return thing.state is not None and thing.state.was_interrupted(*producer)
 
     def _warn_of_several_servers(self, name: str) -> None:
         """Once: servers that lose their last second each for itself can tear a transaction."""

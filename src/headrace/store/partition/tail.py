@@ -90,8 +90,8 @@ class Tail:
         A reader at the tail begins where an entry does, and has room for all that follow: they need no look inside.
         """
         bases, entries, first = self._bases, self._entries, self._first
-        if len(entries) == first or bases[first] > offset:
-            return None
+        if len(entries) == first or bases[first] > offset or entries[-1].end <= offset:
+            return None  # behind the last entry the log may have a gap, which only the store can tell
         at = bisect_right(bases, offset, first) - 1
         if bases[at] != offset:
             return take((entry.data for entry in self.since(offset)), offset, max_bytes, at_least_one)

@@ -163,9 +163,8 @@ class OwnedStore:
         await self.write(org, name, owner, changes)
 
     async def delete(self, org: str, name: str, owner: str) -> None:
-        """Forgets the thing, its rows included."""
+        """Forgets the thing, its rows included. It stays on the list."""
         await self._guarded(org, name, "delete_owned", [owner, _DELETED_MS])
-        await self.unlist(org, name)
 
     async def unlist(self, org: str, name: str) -> None:
         """Takes a name off the list, of a thing that is not stored."""

@@ -180,7 +180,6 @@ class TransactionStore(OwnedStore):
 
     async def delete(self, org: str, name: str, owner: str) -> None:
         await self._run(org, name, "delete_transaction", [owner])
-        await self.unlist(org, name)
 
     async def give_verdict(self, org: str, group_id: str, producer_id: int, number: int, *, commit: bool) -> None:
         """Records a transaction's outcome for a group; the group's owner applies or drops its pending offsets."""
