@@ -12,12 +12,11 @@ from tests.lake.archiving import table_of
 from tests.lake.other_reader import rows_of
 
 from headrace.client import Cluster
-from headrace.client.sasl import MECHANISMS
 from headrace.lake.archive.loop import Archive
 from headrace.lake.archive.round import ArchiveSettings
 from headrace.lake.archive.verify import verify_lake
 from headrace.lake.storage.place import place_of
-from interop.lake_kafka.sasl import PASSWORD, USER, login
+from interop.lake_kafka.sasl import PASSWORD, USER, WITH_PASSWORD, login
 from interop.report import expect, expect_in
 from interop.spark.connector import seen
 from interop.spark.topics import CODECS, LIMIT_S, TIME_MS, Topic
@@ -81,7 +80,7 @@ class LakeOnKafka:
     def sasl(self) -> None:
         topic = Topic(self._address, "guarded", 1)
         topic.send(range(COUNT), "zstd")
-        for mechanism in MECHANISMS:
+        for mechanism in WITH_PASSWORD:
             rows = self._read(topic, **self._as_user(mechanism, PASSWORD))
             expect(mechanism, seen(rows), topic.seen())
             try:

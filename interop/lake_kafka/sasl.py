@@ -9,11 +9,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are th
     UserScramCredentialUpsertion,
 )
 
-from headrace.client.sasl import HASHES, MECHANISMS
+from headrace.client.sasl import HASHES
 
 LIMIT_S = 60
 ITERATIONS = 4096
 USER, PASSWORD = "ann", "drum-roll-7"
+WITH_PASSWORD = ("PLAIN", *HASHES)
+"""The mechanisms that ask for a password."""
 _PACKAGE = "org.apache.kafka.common.security"
 _SCRAM = f"{_PACKAGE}.scram.ScramLoginModule required;"
 
@@ -25,7 +27,7 @@ def properties(port: int) -> str:
         f"listeners=PLAINTEXT://127.0.0.1:{{port}},CONTROLLER://127.0.0.1:{{controller}},ASKING://127.0.0.1:{port}",
         f"advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},ASKING://127.0.0.1:{port}",
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,ASKING:SASL_PLAINTEXT",
-        f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        f"sasl.enabled.mechanisms={','.join(WITH_PASSWORD)}",
         f"listener.name.asking.plain.sasl.jaas.config={plain}",
         *(f"listener.name.asking.{name.lower()}.sasl.jaas.config={_SCRAM}" for name in HASHES),
     ]

@@ -211,7 +211,8 @@ class StreamPartition(Partition):
     def read_cached(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches | None:
         if offset >= self.end:
             return Batches([], 0)
-        if offset < self._served_from or not self.tail.holds(offset):
+        last = self.tail.last
+        if offset < self._served_from or not self.tail.holds(offset) or last is None or last.end <= offset:
             return None
         if next(self.tail.since(offset)).token.startswith(NOT_SERVED):
             return None
