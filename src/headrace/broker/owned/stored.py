@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.broker.owned.contract import Decision, Kind, Name
 from headrace.store.cluster.owned.things import Changes, OwnedStore, Taken
+from headrace.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,22 @@ async def write_back(
     if changes.fields or changes.rows:
         await store.restore(*name, taken.owner, changes)
         log.warning(f"the store had lost state of a {kind.title}: written again", extra={kind.title: name.id})
+
+
+async def delete(store: OwnedStore, kind: Kind[Any], name: Name, owner: str | None, claimed: str | None) -> None:
+    """Deletes what is stored, if anything is, then its names.
+
+    These may be on a server that is away. They may stay: whoever finds them finds nothing stored.
+    """
+    if owner is not None:
+        await store.delete(*name, owner)
+    try:
+        if owner is not None:
+            await store.unlist(*name)
+        if claimed is not None:
+            await kind.give_back(name, claimed)
+    except KafkaError as error:
+        log.info(f"names of a deleted {kind.title} are left", extra={kind.title: name.id, "why": str(error)})
 
 
 def _difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes | None]) -> dict[str, bytes | None]:

@@ -282,21 +282,8 @@ class Thing(Generic[State]):
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
-        if self._owner is not None:
-            await self._store.delete(*self.name, self._owner)
-        await self._unregister(claimed)
+        await stored.delete(self._store, self._kind, self.name, self._owner, claimed)
         self._kind.buried(self.name, self.rows)
-
-    async def _unregister(self, claimed: str | None) -> None:
-        """Its names may be on a server that is away. They may stay: whoever finds them finds nothing stored."""
-        try:
-            if self._owner is not None:
-                await self._store.unlist(*self.name)
-            if claimed is not None:
-                await self._kind.give_back(self.name, claimed)
-        except KafkaError as error:
-            title = self._kind.title
-            log.info(f"names of a deleted {title} are left", extra={title: self.name.id, "why": str(error)})
 
     def adopt(self, decision: Decision[State]) -> None:
         """Adopts a decision and sends its answers."""
