@@ -19,6 +19,7 @@ from headrace.clock import Clock
 from headrace.store.cluster.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.cluster.shared_hash import VERSION, SharedHash
 from headrace.store.keys import Keys, PartitionKeys
+from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
 from headrace.store.topic_configs.policy import is_stream
@@ -118,6 +119,8 @@ class Catalogue(SharedHash):
         self._keys = keys
         self._node_name = node_name
         self._changing = asyncio.Lock()
+        self._must_sweep = False
+        """Whether a deletion was cut short."""
 
     def _changed(self, changed: Mapping[str, bytes | None]) -> None:
         topics = {name: row and msgspec.json.decode(row, type=Topic) for name, row in changed.items()}
@@ -206,7 +209,6 @@ class Catalogue(SharedHash):
         Not before replicas know it: one that takes over would have the topic again, without its records. What this
         leaves behind goes with the next topic that is deleted.
         """
-        await self.sweep()
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
             timeline = self._link.timeline
@@ -214,9 +216,16 @@ class Catalogue(SharedHash):
             await self._follow(timeline, 0 if reply is None else reply[0], {topic.name: None})
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
-        await self._copied.confirm(self.slot, self._link.timeline, self.key)
+        try:
+            await self._copied.confirm(self.slot, self._link.timeline, self.key)
+        except NotConfirmed:
+            self._must_sweep = True
+            raise
         topic = msgspec.json.decode(reply[1], type=Topic)
         await self._remove_deleted(topic)
+        if self._must_sweep:
+            self._must_sweep = False
+            await self.sweep()
         log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
     async def sweep(self) -> None:
