@@ -26,6 +26,7 @@ from tests.broker.members import (
 )
 from tests.broker.peers import connect, metadata
 from tests.broker_process import BrokerProcess, wait_until
+from tests.conftest import StartBroker
 
 NOTHING = (-1, -1, "", NONE)
 NO_SUCH_PARTITION = (-1, -1, "", UNKNOWN_TOPIC_OR_PARTITION)
@@ -116,11 +117,12 @@ class TestCommitAndFetch:
         unknown_topic = (-1, -1, "", UNKNOWN_TOPIC_ID if version >= 10 else NONE)
         assert rows == {(named, 4): NO_SUCH_PARTITION, (unknown, 0): unknown_topic}
 
-    def test_a_group_without_an_id_may_commit_and_fetch(
-        self, connection: BrokerConnection, topic: str, topic_id: bytes
-    ) -> None:
-        assert commit(connection, "", topic, {0: 3}) == {0: NONE}
-        assert committed_offset(connection, "", topic) == 3
+    def test_a_group_without_an_id_may_commit_and_fetch(self, start_broker: StartBroker, topic: str) -> None:
+        """On a broker of its own: such a group cannot be deleted, and other tests want none."""
+        with connect(start_broker()) as connection:
+            metadata(connection, topic)
+            assert commit(connection, "", topic, {0: 3}) == {0: NONE}
+            assert committed_offset(connection, "", topic) == 3
 
     def test_commits_of_a_deleted_topic_are_not_those_of_the_next_one(
         self, connection: BrokerConnection, group: str, topic: str, topic_id: bytes
