@@ -25,8 +25,8 @@ Its tuple, numbers, token and places in three lists are 255 bytes as tracemalloc
 free and the allocator rounds up, resident memory grows by 290 while the cache fills and by 340 once it turns over.
 """
 
-_MOST_ENTRIES = 250_000
-"""However small they are: forgetting all of them at once takes some 30 ms of the event loop."""
+_MOST_ENTRIES = 100_000
+"""However small they are: forgetting all of them at once takes the event loop about 30 ms."""
 
 
 def size_of(entry: Entry) -> int:
