@@ -26,7 +26,7 @@ free and the allocator rounds up, resident memory grows by 290 while the cache f
 """
 
 _MOST_ENTRIES = 100_000
-"""However small they are: forgetting all of them at once takes the event loop about 30 ms."""
+"""However small they are: forgetting all of them at once takes tens of milliseconds of the event loop."""
 
 
 def size_of(entry: Entry) -> int:
