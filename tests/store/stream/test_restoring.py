@@ -70,7 +70,7 @@ async def test_what_another_node_wrote_is_restored_with_its_producer(valkey: Val
         valkey.go_back_to(checkpoint)
     await leave(valkey, nodes)
     await nodes.now.nodes.refresh()  # it may notice the other server, and wait for those that it knows
-    nodes.now.nodes._known_until = 0
+    nodes.now.nodes.outages.wait_for([], 0)
     await nodes.now.nodes.refresh()
     # The other node may have written more that nobody knows of: the leader epoch rises.
     assert [one._replace(leader_epoch=0) for one in await all_of(nodes.now)] == written

@@ -34,6 +34,11 @@ def ids(store: Store) -> list[int]:
     return [node.id for node in store.nodes.live]
 
 
+def begin_outage(store: Store, clock: MovableClock) -> None:
+    """A renewal is sent that is never answered."""
+    store.nodes.outages.ask(clock.monotonic_s())
+
+
 async def refreshed(store: Store) -> list[int]:
     await store.nodes.refresh()
     return ids(store)
@@ -76,7 +81,7 @@ async def test_after_an_outage_whoever_was_alive_counts_as_alive_for_one_lease(
     first = stores[0]
     await until(lambda: ids(first) == [0, 1, 2])
     valkey.ask("DEL", *(first.keys.node(number) for number in range(3)))
-    first.nodes._has_failed = True  # the store was away
+    begin_outage(first, clock)
     clock.advance(LEASE_MS)
     await first.nodes.renew()
     assert ids(first) == [0, 1, 2]
@@ -93,13 +98,31 @@ async def test_after_an_outage_the_first_that_is_back_is_not_the_only_one_to_the
     await until(lambda: ids(first) == ids(second) == [0, 1])
     valkey.ask("DEL", *(first.keys.node(number) for number in range(2)))
     for store in (first, second):
-        store.nodes._has_failed = True  # the store was away
+        begin_outage(store, clock)
     clock.advance(LEASE_MS)
     await second.nodes.renew()
     await first.nodes.look_again()
     assert ids(first) == ids(second) == [0, 1]
     await first.nodes.renew()
     assert ids(first) == [0, 1]
+
+
+async def test_after_an_outage_a_node_whose_lease_outlived_it_waits_for_those_whose_did_not(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    """The second was about to renew its lease when the store fell silent: it ran out first, and nobody died."""
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await until(lambda: ids(first) == ids(second) == [0, 1])
+    begin_outage(first, clock)
+    clock.advance(LEASE_MS * 3 // 4)
+    valkey.ask("DEL", second.keys.node(1))
+    await first.nodes.look_again()
+    assert ids(first) == [0, 1]
+    await first.nodes.renew()
+    assert ids(first) == [0, 1]
+    await second.nodes.renew()
+    clock.advance(LEASE_MS)
+    assert await refreshed(first) == [0, 1]
 
 
 async def test_after_an_outage_a_node_that_left_in_order_or_was_found_dead_is_not_waited_for(
@@ -112,7 +135,7 @@ async def test_after_an_outage_a_node_that_left_in_order_or_was_found_dead_is_no
     await stores[1].leases.drop(seen[1])
     valkey.ask("DEL", *(first.keys.node(number) for number in range(4)))
     assert await stores[3].leases.depose(seen[2])
-    first.nodes._has_failed = True
+    begin_outage(first, clock)
     clock.advance(LEASE_MS)
     await first.nodes.renew()
     assert ids(first) == [0, 3]
@@ -125,7 +148,7 @@ async def test_after_an_outage_that_cost_the_store_its_data_all_that_were_alive_
     first = stores[0]
     await until(lambda: ids(first) == [0, 1])
     valkey.ask("FLUSHALL")
-    first.nodes._has_failed = True
+    begin_outage(first, clock)
     clock.advance(LEASE_MS)
     await first.nodes.renew()
     assert ids(first) == [0, 1]

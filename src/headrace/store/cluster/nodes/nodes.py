@@ -3,10 +3,7 @@
 A restarted node takes over its own lease at once: it has the port on the same machine, so the previous holder is gone.
 Its row says whether it serves yet; others list it to clients only then.
 
-The list of live nodes is frozen while the store is unavailable. After an outage longer than a lease, or if another
-server answers, all leases may be gone. The first node back would then take over everything, without the records that
-only other nodes' caches still have. So nodes that were alive before count as alive for one more lease, unless they shut
-down or a neighbour found them dead.
+The list of live nodes is frozen while the store is unavailable, and for a lease after that (`outages.py`).
 
 Leadership follows from the list of live nodes (`leadership.py`). A leader is merely the node that is fastest at a
 partition: two that both believe they lead are safe (writer.py).
@@ -32,6 +29,7 @@ from headrace.store.cluster.nodes.endpoints import Node, Registration, State
 from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
+from headrace.store.cluster.nodes.outages import Outages
 from headrace.store.redis.errors import OutcomeUnknown, StoreAway, StoreError
 
 if TYPE_CHECKING:
@@ -84,14 +82,9 @@ class Nodes:
         self._slept_s = self._lease_s * _SLEPT_OF_A_LEASE
         self._awake_at = 0.0
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
-        self._has_failed = False
-        """Whether the store was away at the last renewal."""
         self._moved_at = -math.inf
         self._timeline: int | None = None
-        self._known_until = -math.inf
-        self._known: dict[int, Node] = {}
-        """Nodes alive before an outage, which count as alive until then."""
-        self._are_rows_lost = False
+        self.outages = Outages(self._lease_s)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -241,7 +234,7 @@ class Nodes:
         before = holder.token if holder is not None and holder.makes_way_for(self._mine) else ""
         if not await self._leases.claim(self._mine, instead_of=before):
             return False
-        self._are_rows_lost = holder is None
+        self.outages.are_rows_lost = holder is None
         self._awake_at, self._valid_until = asked, asked + self._lease_s
         self.term += 1
         await self.refresh()
@@ -288,17 +281,17 @@ class Nodes:
             # The server may have been stopped too, and be replaced: it would still give us the lease.
             await self._leases.check_server()
         asked = self._now_s()
-        was_away, self._has_failed = self._has_failed, True
+        self.outages.ask(asked)
         is_ours = await self._leases.renew(self._mine)
-        self._has_failed = False
+        was_silent = self.outages.hear(self._now_s())
         has_run_out = asked >= self._valid_until
         is_lost = not is_ours and not has_run_out and not await self._am_deposed()
-        if is_lost or (was_away and has_run_out):
+        if is_lost or was_silent:
             self._wait_for_known()
         if has_run_out or not is_ours:
             self._moved_at = asked
         if is_ours:
-            self._are_rows_lost = False
+            self.outages.are_rows_lost = False
             if has_run_out:
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
@@ -340,10 +333,11 @@ class Nodes:
     async def look_again(self) -> None:
         """Another node came or went.
 
-        While our own lease has run out, its renewal is what looks: only that knows of the outage, in which all leases
-        ran out. To whoever looked before, the first node back would be the only one.
+        While a renewal waits for its answer, or our own lease has run out, the renewal is what looks: only that knows
+        of the outage, in which leases ran out. To whoever looked before, the first node back would be the only one.
         """
-        if self.lease_is_valid or self.is_leaving:
+        is_well = self.lease_is_valid and not self.outages.is_silent
+        if is_well or self.is_leaving:
             await self.refresh()
 
     async def refresh(self) -> None:
@@ -361,6 +355,7 @@ class Nodes:
     def _change(self, live: list[Node]) -> None:
         if max(len(live), len(self.live)) > 1:
             self._moved_at = self._now_s()
+        log.info("the live nodes changed", extra={"before": _ids(self.live), "now": _ids(live)})
         self.live = live
         self.term += 1
         self._leadership = Leadership(live)
@@ -372,20 +367,13 @@ class Nodes:
         alive = {one.node.id: one.node for one in held if one.state == "serving"}
         if not alive:  # all are starting: somebody has to look after the partitions meanwhile
             alive = {one.node.id: one.node for one in held}
-        if self._now_s() < self._known_until:
-            alive = self._still_known(seen) | alive
+        alive = self.outages.survivors(seen, self._now_s()) | alive
         return [alive[id] for id in sorted(alive)] or [self.me]
 
     def _wait_for_known(self) -> None:
-        """Counts the nodes that were alive as alive for one lease: the store may have lost their leases."""
-        self._known = {node.id: node for node in self.live}
-        self._known_until = self._now_s() + self._lease_s
+        """The store may have lost leases of nodes that are alive."""
+        self.outages.wait_for(self.live, self._now_s())
 
-    def _still_known(self, seen: list[SeenLease]) -> dict[int, Node]:
-        """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""
-        rows = {one.row.node.id: one.row for one in seen}
-        return {
-            id: node
-            for id, node in self._known.items()
-            if (id in rows and rows[id].state != "gone") or (id not in rows and self._are_rows_lost)
-        }
+
+def _ids(nodes: list[Node]) -> list[int]:
+    return [node.id for node in nodes]

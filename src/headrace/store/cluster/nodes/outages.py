@@ -1,0 +1,63 @@
+"""Which nodes count as alive although their leases are gone: an outage of the store may have cost them.
+
+After an outage that some leases did not survive, or if another server answers, the first node back would take over
+everything, without the records that only other nodes' caches still have. So nodes that were alive before count as alive
+for one more lease, unless they shut down or a neighbour found them dead.
+
+Each lease runs out by itself. An outage of three quarters of a lease is enough for the first, while others are still
+held: so what counts is how long the store was silent, not whether our own lease survived.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.store.cluster.nodes.endpoints import Node
+from headrace.store.cluster.nodes.leases import SeenLease
+
+_SILENCE_OF_A_LEASE: Final = 1 / 3
+"""Renewals are sent every quarter of a lease: none can have run out after a shorter silence."""
+
+
+class Outages:
+    """When the store was silent, and who was alive before."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._silent_since: float | None = None
+        """When the first renewal was sent that has no answer yet."""
+        self._known: dict[int, Node] = {}
+        self._known_until = 0.0
+        self.are_rows_lost = False
+        """Whether the store lost the rows of the nodes, too."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a renewal waits for its answer."""
+        return self._silent_since is not None
+
+    def ask(self, now_s: float) -> None:
+        """A renewal is sent."""
+        if self._silent_since is None:
+            self._silent_since = now_s
+
+    def hear(self, now_s: float) -> bool:
+        """A renewal was answered: whether leases may have run out before that."""
+        since, self._silent_since = self._silent_since, None
+        return since is not None and now_s - since >= self._lease_s * _SILENCE_OF_A_LEASE
+
+    def wait_for(self, live: list[Node], now_s: float) -> None:
+        """Counts nodes as alive for one lease."""
+        self._known = {node.id: node for node in live}
+        self._known_until = now_s + self._lease_s
+
+    def survivors(self, seen: list[SeenLease], now_s: float) -> dict[int, Node]:
+        """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""
+        if now_s >= self._known_until:
+            return {}
+        rows = {one.row.node.id: one.row for one in seen}
+        return {
+            id: node
+            for id, node in self._known.items()
+            if (id in rows and rows[id].state != "gone") or (id not in rows and self.are_rows_lost)
+        }
