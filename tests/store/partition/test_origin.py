@@ -21,7 +21,8 @@ from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore, StartValkey
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
 from tests.store.partition.test_losses import go_back, made_for
-from tests.store.produced import produce, store_of, until, values
+from tests.store.produced import cut_off, new_servers, produce, store_of, until, values
+from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 from tests.stores import of_one_server
 
@@ -49,7 +50,9 @@ async def refused_for_now(partition: Partition) -> bool:
     try:
         await produce(partition, b"10", producer=7, sequence=10)
     except KafkaError as error:
-        return error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            raise
+        return True
     return False
 
 
@@ -258,6 +261,80 @@ async def test_a_node_that_did_not_look_for_long_knows_that_a_later_leader_died_
     assert (await produce(either, b"next")).base_offset >= seen
     assert either.leader_epoch == 1
     assert values(await all_of(either)) == [*numbers(0, 7), b"next"]
+
+
+@pytest.fixture
+async def other_store(store: Store, open_store: OpenStore) -> Store:
+    other = await open_store(node_id=1)
+    await store.nodes.refresh()
+    return other
+
+
+@pytest.fixture
+async def led(store: Store, other_store: Store, configs: dict[str, str]) -> Partition:
+    """A partition that node 0 leads beside node 1."""
+    topic = await store.default.catalogue.create("orders", 16, configs)
+    number = next(number for number in range(16) if store.nodes.leads(topic, number))
+    return await store.default.partition(topic, number)
+
+
+async def test_a_node_that_was_replaced_for_a_moment_leaves_out_what_the_store_forgot_of_it(
+    valkey: Valkey, store: Store, led: Partition, other_store: Store
+) -> None:
+    """Another node led, and the store went back so far that it knows nothing of that."""
+    await produce_each(led, 0, 5)
+    checkpoint = valkey.checkpoint()
+    valkey.ask("DEL", store.keys.node(0))
+    await other_store.nodes.refresh()
+    other = await on(other_store, led)
+    await produce_each(other, 5, 10)
+    await store.nodes.renew()
+    await go_back(valkey, checkpoint, store, other_store)
+    assert (await produce(led, b"next")).base_offset >= other.end
+    assert led.leader_epoch == 1
+    assert values(await all_of(led)) == [*numbers(0, 5), b"next"]
+
+
+async def test_a_node_that_was_replaced_and_has_looked_since_leaves_out_nothing(
+    valkey: Valkey, clock: MovableClock, store: Store, led: Partition
+) -> None:
+    await produce_each(led, 0, 5)
+    valkey.ask("DEL", store.keys.node(0))
+    for _ in range(3):  # after a lease every other node knows that it is back
+        await store.nodes.renew()
+        clock.advance(store.options.node_lease_ms * 2 // 3)
+    await produce_each(led, 5, 10)
+    await go_back(valkey, valkey.checkpoint(), store)
+    await produce(led, b"10")
+    assert (led.leader_epoch, values(await all_of(led))) == (0, numbers(0, 11))
+
+
+async def test_producers_of_a_node_go_on_though_another_one_led_without_what_they_had_sent(
+    valkey: Valkey, open_store: OpenStore, proxy: Proxy, configs: dict[str, str]
+) -> None:
+    """The other node knew that records may be lost. Whoever leads next has it from the leader epoch."""
+    store = await open_store(node_id=0, via=proxy, node_lease_ms=2_000)
+    either = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    await produce_each(either, 0, 5)
+    checkpoint = valkey.checkpoint()
+    await produce_each(either, 5, 10)
+    async with new_servers(store):
+        await cut_off(store, proxy)
+        valkey.go_back_to(checkpoint)
+        valkey.ask("DEL", store.keys.node(0), store.keys.nodes)
+        other = await on(await open_store(node_id=1), either)
+        assert other.leader_epoch == 1
+        await produce(other, b"other")
+        await store_of(other).close()
+        proxy.is_open = True
+    await store.leases.wait_up(20)
+    await store.nodes.renew()
+
+    async def goes_on() -> bool:
+        return not await refused_for_now(either)
+
+    await until(goes_on)
+    assert values(await all_of(either)) == [*numbers(0, 5), b"other", b"10"]
 
 
 async def test_a_log_that_was_never_written_to_begins_at_its_first_offset(

@@ -22,6 +22,7 @@ from headrace.store.partition.copies import Copies
 from headrace.store.partition.entries import Batches
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.partition.old_records import CompactionPolicy, Compactions, Limits, Trouble
+from headrace.store.partition.producers import LostBatches
 from headrace.store.partition.readable import Readable
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
@@ -54,6 +55,7 @@ class Partition(Readable):
         self.outlook = context.outlook_of(slot)
         self.slot = slot
         self.epochs = [EpochStart(0, 0)]
+        self.lost_batches = LostBatches()
         self.gaps: list[Gap] = []
         self.replaced: list[Gap] = []
         """Where this node's acknowledged records were lost and may be another node's now; known here only."""
@@ -67,6 +69,8 @@ class Partition(Readable):
         """By which node, on which server, as the store says (`origin.py`)."""
         self.left: int | None = None
         """Where the log ended when it was last left in good order; None once somebody took it up again."""
+        self.was_replaced = False
+        """Whether another node may have led, unseen by this one, before another server answered."""
         self.is_being_remade = False
         """Whether a node began to make the log again, and did not come to the end: it may have died."""
         self.trouble: str | None = None
@@ -168,6 +172,8 @@ class Partition(Readable):
         view, seen = self.outlook.view, self.confidence.seen
         look, level = self.confidence.begin(view), self.confidence.level(view)
         await self.context.catalogue.settle()
+        if level is Level.ASTRAY and seen is not None and self.nodes.was_replaced_since(seen.term):
+            self.was_replaced = True
         if level <= Level.ASTRAY:
             await (self.load() if level is Level.UNREAD else self.recover())
             self.confidence.loaded(look)

@@ -97,7 +97,7 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.is_being_remade = meta.is_being_remade
     partition.gaps = united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
-        partition.epochs = meta.epochs
+        _adopt_epochs(partition, meta.epochs)
 
 
 def united(*lists: list[Gap]) -> list[Gap]:
@@ -110,7 +110,14 @@ def adopt_catalogue_epoch(partition: Partition) -> None:
     topic = partition.current_topic
     known = topic.epochs.get(partition.number, 0)
     if known > partition.leader_epoch:
-        partition.epochs = [*partition.epochs, EpochStart(known, partition.end)]
+        _adopt_epochs(partition, [*partition.epochs, EpochStart(known, partition.end)])
+
+
+def _adopt_epochs(partition: Partition, epochs: list[EpochStart]) -> None:
+    """A new epoch means that records may be lost: those of any producer, whichever node they were sent to."""
+    partition.epochs = epochs
+    partition.lost_batches.end = epochs[-1].start
+    partition.lost_batches.may_skip = partition.nodes.after_requests_to(origin.writer_of(partition.taken_up))
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:

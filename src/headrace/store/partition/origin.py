@@ -4,7 +4,8 @@ A node that survives a loss of the store restores it from its cache. If it dies 
 finds an older log that looks complete, and offsets that consumers have seen would be reused. So before a node leads a
 partition it writes the server's identity and its own name into the meta, and on a clean shutdown the end of the log. If
 another node finds the log on another server, not as it was left, its end may be lost: the leader epoch rises, and the
-next offset is beyond any that may have been used.
+next offset is beyond any that may have been used. So does the same node, if it was replaced for a while just before:
+the store may have forgotten even that another node took the partition up.
 
 Moving the data to another server while all nodes are stopped is safe: they shut down cleanly.
 """
@@ -21,8 +22,13 @@ def may_have_gone_back(partition: Partition) -> bool:
     """Whether records acknowledged by a node that is gone may be missing."""
     server, _, node = partition.taken_up.rpartition(" ")
     is_as_left = partition.left is not None and partition.end >= partition.left
-    is_another = server != partition.link.identity and node != partition.context.process
-    return bool(server) and is_another and not is_as_left
+    is_another = node != partition.context.process or partition.was_replaced
+    return bool(server) and server != partition.link.identity and is_another and not is_as_left
+
+
+def writer_of(taken_up: str) -> str:
+    """The process that took a partition up."""
+    return taken_up.rpartition(" ")[2]
 
 
 def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
@@ -38,14 +44,12 @@ async def take_up(partition: Partition) -> None:
     known = partition.taken_up
     if may_have_gone_back(partition):
         await partition.go_behind_lost()
-        before = partition.taken_up.rpartition(" ")[2]
-        partition.producers.may_be_behind(partition.nodes.after_requests_to(before))
         partition.count_event("margins", 1)
         partition.tell_watchers()
     reply = await partition.scripts.run("take_up", [partition.keys.meta, partition.keys.there], [known, mine])
     partition.check_there(reply)
     if reply:
-        partition.taken_up, partition.left = mine, None
+        partition.taken_up, partition.left, partition.was_replaced = mine, None, False
     else:
         partition.doubt()  # another node took it up meanwhile: what it wrote has to be read first
 

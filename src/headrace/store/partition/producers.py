@@ -73,6 +73,18 @@ class Coming(msgspec.Struct, frozen=True):
     in_transaction: bool
 
 
+class LostBatches:
+    """Up to which offset batches may have been lost. A producer that has none behind it may leave some out.
+
+    But a batch that is merely on its way would be left out too, for good. So until `may_skip` says that whatever was on
+    its way has come, those that leave some out are refused for now, and sent again.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.may_skip: Callable[[], bool] = lambda: False
+
+
 class ProducerSnapshot(msgspec.Struct):
     """The producers as of `offset`: all batches below it are counted."""
 
@@ -83,23 +95,12 @@ class ProducerSnapshot(msgspec.Struct):
 class Producers:
     """The producers of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: LostBatches | None = None) -> None:
         self.by_id: dict[int, KnownProducer] = {}
         self.open: dict[int, int] = {}
         """Producer -> the first offset of its open transaction, in the order of these offsets."""
         self.aborted = AbortedList()
-        self._behind: dict[int, SequencedBatch | None] = {}
-        """Producers whose last batches the store may have lost, with the last batch that it has."""
-        self._may_skip: Callable[[], bool] = lambda: False
-
-    def may_be_behind(self, may_skip: Callable[[], bool]) -> None:
-        """The store may have lost the last batches of any of them: the next one of each may leave some out.
-
-        But a batch that is merely on its way would be left out too, for good. So until `may_skip` says that whatever
-        was on its way has come, those that leave some out are refused for now, and sent again.
-        """
-        self._behind = {key: known.batches[-1] if known.batches else None for key, known in self.by_id.items()}
-        self._may_skip = may_skip
+        self._lost = lost or LostBatches()
 
     def load(self, snapshot: bytes | None, aborted: AbortedList | None = None) -> int:
         """Takes a stored snapshot; returns the offset from which the log has to be read on."""
@@ -211,8 +212,8 @@ class Producers:
     def _check_sequence(self, header: BatchHeader, before: Coming, is_coming: bool) -> None:
         expected = 0 if header.producer_epoch > before.epoch else before.last + 1 & _SEQUENCE_MASK
         if header.base_sequence != expected:
-            if self._behind and not is_coming and self._goes_on_behind_lost(header):
-                if self._may_skip():
+            if self._lost.end and not is_coming and self._goes_on_behind_lost(header):
+                if self._lost.may_skip():
                     return
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
             raise _out_of_order(header, expected)
@@ -220,7 +221,7 @@ class Producers:
     def _goes_on_behind_lost(self, header: BatchHeader) -> bool:
         """Whether it follows batches that were acknowledged and that the store lost, as far as anybody can tell."""
         known = self.by_id.get(header.producer_id)
-        if known is None or not known.batches or self._behind.get(header.producer_id) != known.batches[-1]:
+        if known is None or not known.batches or known.batches[-1].base_offset >= self._lost.end:
             return False  # it has sent one since
         ahead = header.base_sequence - known.batches[-1].last - 1 & _SEQUENCE_MASK
         return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2

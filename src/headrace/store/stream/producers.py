@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.store.partition.producers import KEPT_BATCHES, KnownProducer, Producers, SequencedBatch
+from headrace.store.partition.producers import KEPT_BATCHES, KnownProducer, LostBatches, Producers, SequencedBatch
 from headrace.store.stream.ids import StreamIds, parse_id
 from headrace.wire.batch import BatchHeader
 
@@ -20,8 +20,8 @@ _OUTDATED = -1
 class StreamProducers(Producers):
     """The producers of one partition, in memory and in the store."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, lost: LostBatches | None = None) -> None:
+        super().__init__(lost)
         self.states: dict[int, bytes] = {}
         self.version = 0
         """Counts the changes of states in the store, those by other nodes too."""

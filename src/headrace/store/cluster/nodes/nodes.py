@@ -83,6 +83,11 @@ class Nodes:
         self._awake_at = 0.0
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
         self._moved_at = -math.inf
+        self._replaced_at = self._replaced_term = -math.inf
+        """When our lease was last found not to be held, and the last term in which others may have led because of it.
+
+        They go on for up to a lease, until they see that it is held again. Then a new term begins.
+        """
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
 
@@ -127,8 +132,16 @@ class Nodes:
         return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_run(process))
 
     def _may_run(self, process: str) -> bool:
-        """Whether nobody knows that a process ended: its row stays when its lease runs out."""
-        return any(one.row.token == process and one.row.state != "gone" for one in self.seen)
+        """Whether another process may still hang: nobody knows that it ended. Its row outlives its lease."""
+        is_another = process != self._token
+        return is_another and any(one.row.token == process and one.row.state != "gone" for one in self.seen)
+
+    def was_replaced_since(self, term: int) -> bool:
+        """Whether other nodes may have led our partitions after a term, and only just: our lease was not held.
+
+        While the store is silent nobody takes over. What happened more than a minute ago a store hardly loses.
+        """
+        return term <= self._replaced_term and self._now_s() - self._replaced_at < _REQUEST_S
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
@@ -290,9 +303,13 @@ class Nodes:
             self._wait_for_known()
         if has_run_out or not is_ours:
             self._moved_at = asked
+            if not was_silent and not self.is_alone:
+                self._replaced_at, self._replaced_term = asked, math.inf
         if is_ours:
             self.outages.are_rows_lost = False
-            if has_run_out:
+            if self._replaced_term == math.inf and asked - self._replaced_at >= self._lease_s:
+                self._replaced_term = self.term
+            if has_run_out or self._replaced_term == self.term:
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
