@@ -112,6 +112,25 @@ def test_a_node_that_slept_does_not_tell_the_end_of_before(
     assert {answer.offset for answer in answers if answer.error_code == ErrorCode.NONE} <= {end}
 
 
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_the_last_end_that_was_told_is_stored_though_nothing_follows(
+    start_broker: StartBroker, tmp_path: Path, form: str
+) -> None:
+    with replicated(tmp_path / "servers") as servers:
+        broker = start_broker(redis=servers.url)
+        client.create_topic(broker.address, PLACE[0], 1, {"min.insync.replicas": "2", "headrace.format": form})
+        for number in range(3):
+            client.produce(broker.address, PLACE[0], [Sent(0, None, b"%d" % number)], {"acks": "all"})
+        end = told(broker)
+        (meta,) = servers.primary.ask("KEYS", "*:meta")
+        wait_until(lambda: servers.primary.ask("HGET", meta, "copied") == b"%d" % (end or 0), "it is not stored", 30)
+        servers.replicas[0].kill()
+        servers.wait_in_step(0)
+        broker.kill()
+        broker.start()
+        assert told(broker) == end
+
+
 def request_for_the_end() -> ListOffsetsRequest:
     return ListOffsetsRequest(topics=[ListOffsetsTopic(PLACE[0], [ListOffsetsPartition(PLACE[1], timestamp=LATEST)])])
 

@@ -11,6 +11,7 @@ node leads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +30,6 @@ _TOO_FEW_RETRY_S = 0.25
 _FIRST_S = 1.0
 """How long an answer that depends on it waits after the partition was opened."""
 _SAVE_EVERY_S = 5.0
-_NEVER_SAVED = float("-inf")
 _NEVER = -1
 
 
@@ -45,8 +45,8 @@ class Copies:
         "_bytes",
         "_end",
         "_is_following",
+        "_is_saving",
         "_partition",
-        "_saved_at",
         "_showed_all",
         "_stable_end",
         "_sure_end",
@@ -63,7 +63,7 @@ class Copies:
         """The high watermark, the size of the log up to there, and the last stable offset in it."""
         self._showed_all = not partition.policy.replicas
         """Whether consumers saw the end itself until now."""
-        self._saved_at = _NEVER_SAVED
+        self._is_saving = False
         self._sure_end = 0
         self._timeline = self._term = _NEVER
         """When replicas last confirmed something: on which timeline, and in which term of this node."""
@@ -134,8 +134,25 @@ class Copies:
         """Stores the high watermark, for a node that opens the partition while replicas are away."""
         if self._end and self.wanted:
             partition = self._partition
-            self._saved_at = asyncio.get_running_loop().time()
             await partition.scripts.run("save_copied", [partition.keys.meta, partition.keys.there], [self._end])
+
+    def _save_soon(self) -> None:
+        if not self._is_saving:
+            self._is_saving = True
+            self._partition.context.spawn(self._keep_saving())
+
+    async def _keep_saving(self) -> None:
+        """Stores it at once, and every few seconds for as long as it rises: the last one is stored, too."""
+        saved = _NEVER
+        try:
+            while saved < self._end and not self._partition.is_gone:
+                end = self._end
+                with contextlib.suppress(StoreError):
+                    await self.save()
+                    saved = end
+                await asyncio.sleep(_SAVE_EVERY_S)
+        finally:
+            self._is_saving = False
 
     # -- what producers ask -------------------------------------------------------------------------------------
 
@@ -240,8 +257,7 @@ class Copies:
         if timeline == partition.link.timeline:
             self._timeline, self._sure_end, self._term = timeline, end, term
             self._show(end, size_bytes, stable_end)
-            if asyncio.get_running_loop().time() - self._saved_at > _SAVE_EVERY_S:
-                partition.context.spawn(self.save())
+            self._save_soon()
         return 0
 
     def _show(self, end: int, size_bytes: int, stable_end: int) -> None:
