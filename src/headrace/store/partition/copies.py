@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _RETRY_S = 0.05
 _TOO_FEW_RETRY_S = 0.25
 _FIRST_S = 1.0
-"""How long an answer that depends on it waits after the partition was opened."""
+"""How long an answer that depends on it waits after a take-over."""
 _SAVE_EVERY_S = 5.0
 _NEVER = -1
 
@@ -46,6 +46,7 @@ class Copies:
         "_end",
         "_is_following",
         "_is_saving",
+        "_loaded_in",
         "_partition",
         "_showed_all",
         "_stable_end",
@@ -64,6 +65,8 @@ class Copies:
         self._showed_all = not partition.policy.replicas
         """Whether consumers saw the end itself until now."""
         self._is_saving = False
+        self._loaded_in = _NEVER
+        """The term in which the stored high watermark was read: in another one another node may have led."""
         self._sure_end = 0
         self._timeline = self._term = _NEVER
         """When replicas last confirmed something: on which timeline, and in which term of this node."""
@@ -111,18 +114,23 @@ class Copies:
         self._stable_end = self._partition.ended_up_to
 
     async def settle(self) -> None:
-        """Returns once the replicas were asked since this node leads, or in a moment."""
+        """Confirms the partition; its high watermark too, if the replicas answer in a moment."""
+        await self._partition.confirm()
         if self.wanted and self._is_unsure:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_S):
                     await self._wait(self._partition.end)
-            except TimeoutError:
-                return
+            await self._partition.confirm()
 
-    @property
     def may_be_behind(self) -> bool:
-        """Whether the node that led before may have shown more: it stores its high watermark only now and then."""
-        return self._is_unsure and bool(self.wanted) and self.high_watermark < self._partition.end
+        """Whether the node that led before may have shown more: it stores its high watermark only now and then.
+
+        Then the replicas are asked, and until they have answered this is not told as the end.
+        """
+        if not self._is_unsure or not self.wanted or self.high_watermark >= self._partition.end:
+            return False
+        self._follow()
+        return True
 
     @property
     def _is_unsure(self) -> bool:
@@ -237,7 +245,7 @@ class Copies:
         try:
             if not partition.is_in_step:
                 await partition.confirm()
-            if not self._end:
+            if self._loaded_in != partition.nodes.term:
                 await self._load()
             if not partition.is_in_step:
                 return 0  # another server answers since
@@ -267,9 +275,13 @@ class Copies:
 
     async def _load(self) -> None:
         """After a take-over: records readable before stay readable, even while replicas are away."""
-        stored = await self._partition.link.call("HGET", self._partition.keys.meta, "copied")
-        end = int(stored or 0)
-        self._show(end, 0, min(end, self._partition.ended_up_to))
+        partition, term = self._partition, self._partition.nodes.term
+        end = int(await partition.link.call("HGET", partition.keys.meta, "copied") or 0)
+        if not partition.is_in_step:
+            return
+        size_bytes = partition.index.size_bytes - partition.index.bytes_since(end)
+        self._show(end, max(self._bytes, size_bytes), min(end, partition.ended_up_to))
+        self._loaded_in = term
 
     def _answer(self, error: KafkaError | None) -> None:
         """Answers confirmed batches; all of them after an error, or when no confirmation is needed any more."""
