@@ -42,6 +42,7 @@ class Copies:
     """A partition's high watermark and those waiting for it."""
 
     __slots__ = (
+        "_asked",
         "_bytes",
         "_end",
         "_is_following",
@@ -67,6 +68,8 @@ class Copies:
         self._is_saving = False
         self._loaded_in = _NEVER
         """The term in which the stored high watermark was read: in another one another node may have led."""
+        self._asked = 0
+        """What the slot had sent on to another server (ASK) when the log was last seen at its own."""
         self._sure_end = 0
         self._timeline = self._term = _NEVER
         """When replicas last confirmed something: on which timeline, and in which term of this node."""
@@ -247,10 +250,12 @@ class Copies:
                 await partition.confirm()
             if self._loaded_in != partition.nodes.term:
                 await self._load()
+            if partition.slot.place.asked != self._asked and not await self._is_at_its_server():
+                return _RETRY_S
             if not partition.is_in_step:
                 return 0  # another server answers since
             # All of one moment: the server acknowledged everything before the end on this timeline.
-            timeline, term, end = partition.link.timeline, partition.nodes.term, partition.end
+            place, term, end = partition.slot.place, partition.nodes.term, partition.end
             size_bytes, stable_end = partition.index.size_bytes, partition.ended_up_to
             is_there = await partition.shard.replicas.have(partition.keys.touched, self.wanted)
         except NotEnoughReplicas:
@@ -262,11 +267,22 @@ class Copies:
             return _RETRY_S
         if not is_there:
             return 0
-        if timeline == partition.link.timeline:
-            self._timeline, self._sure_end, self._term = timeline, end, term
+        if place == partition.slot.place:
+            self._timeline, self._sure_end, self._term = place.timeline, end, term
             self._show(end, size_bytes, stable_end)
             self._save_soon()
         return 0
+
+    async def _is_at_its_server(self) -> bool:
+        """Whether the log is read without being sent on: replicas of the server that its slot is moving from say
+        nothing about a log that has gone already."""
+        partition, place = self._partition, self._partition.slot.place
+        partition.doubt()
+        await partition.confirm()
+        if partition.slot.place != place:
+            return False
+        self._asked = place.asked
+        return True
 
     def _show(self, end: int, size_bytes: int, stable_end: int) -> None:
         if end > self._end:
