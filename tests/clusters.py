@@ -103,12 +103,27 @@ class ClusterOfServers(TrialCluster):
     def move_key_by_key(self, slot: int, target: TrialServer) -> None:
         """Moves a slot as servers before Valkey 9 do it: meanwhile its keys are at two servers, and clients get ASK."""
         source = self.owner_of(slot)
-        if source is target:
-            return
+        if source is not target:
+            self.begin_move(slot, target)
+            self.end_move(slot, source, target)
+
+    def begin_move(self, slot: int, target: TrialServer) -> None:
+        """From now on keys that are not at the slot's server are asked for at the other one."""
+        source = self.owner_of(slot)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", node_id(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", node_id(target))
-        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
-            source.ask("MIGRATE", HOST, target.port, keys[0], 0, _MIGRATE_TIMEOUT_MS)
+
+    @staticmethod
+    def move_keys(slot: int, source: TrialServer, target: TrialServer, *, but: str = "") -> None:
+        """Moves the keys of a slot one by one, except those that end as told."""
+        for key in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000):
+            if not but or not key.decode().endswith(but):
+                source.ask("MIGRATE", HOST, target.port, key, 0, _MIGRATE_TIMEOUT_MS)
+
+    def end_move(self, slot: int, source: TrialServer, target: TrialServer) -> None:
+        """Moves the keys that are left; the slot is the other server's then."""
+        while source.ask("CLUSTER", "COUNTKEYSINSLOT", slot):
+            self.move_keys(slot, source, target)
         for server in (target, source):
             server.ask("CLUSTER", "SETSLOT", slot, "NODE", node_id(target))
         self._wait_moved(slot, target)

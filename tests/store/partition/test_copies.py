@@ -86,3 +86,47 @@ async def test_a_batch_that_is_lost_before_it_is_confirmed_is_refused(
     with pytest.raises(KafkaError, match="lost the batch") as refused:
         await confirmed
     assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+@FORMATS
+async def test_a_node_that_leads_again_knows_what_the_one_between_has_shown(
+    servers: ReplicatedServers, stores: list[Store], configs: dict[str, str]
+) -> None:
+    partition, other = await opened_by_both(stores, configs)
+    await partition.copies.confirmed(produce(partition, b"0"), 1, TIMEOUT_S)
+    shown = partition.high_watermark
+    await other.confirm()
+    await other.copies.confirmed(produce(other, b"1"), 1, TIMEOUT_S)
+    await other.copies.save()
+    [replica] = servers.replicas
+    servers.freeze(replica)
+    try:
+        await produce(other, b"2")
+        stores[0].nodes.term += 1  # nodes came and went
+        await partition.confirm()
+        assert (partition.high_watermark, partition.end) == (shown, other.end)
+        assert partition.copies.may_be_behind()
+        await until(lambda: partition.high_watermark == other.high_watermark)
+        assert partition.copies.may_be_behind()
+    finally:
+        servers.thaw(replica)
+    await until(lambda: not partition.copies.may_be_behind())
+    assert partition.high_watermark == partition.end
+
+
+@FORMATS
+async def test_what_was_shown_stays_shown_after_another_server_run_without_replicas(
+    servers: ReplicatedServers, stores: list[Store], configs: dict[str, str]
+) -> None:
+    partition, _ = await opened_by_both(stores, configs)
+    for value in (b"0", b"1"):
+        await partition.copies.confirmed(produce(partition, value), 1, TIMEOUT_S)
+    shown, timeline = partition.high_watermark, partition.link.timeline
+    servers.replicas[0].kill()
+    servers.primary.kill()
+    servers.primary.start()  # empty: all of it is restored, on a server whose replica has nothing
+    await until(lambda: partition.link.is_up and partition.link.timeline > timeline)
+    await partition.confirm()
+    appended = await produce(partition, b"2")
+    assert (partition.high_watermark, partition.stable_end, partition.gaps) == (shown, shown, [])
+    assert appended.base_offset >= shown

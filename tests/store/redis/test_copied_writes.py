@@ -40,13 +40,13 @@ async def test_a_replica_that_is_lost_between_the_check_and_the_write_leaves_it_
         slot = topology.slot_of(KEY)
         await topology.copied.check(slot.shard)
         await slot.link.call("SET", KEY, "written")
-        await topology.copied.confirm(slot, slot.link.timeline, KEY)
+        await topology.copied.confirm(slot, slot.place, KEY)
         servers.replicas[0].kill()
         wait_until(lambda: servers.in_step() == 0, "the replica stays")
         slot.shard.replicas.doubt()
         await slot.link.call("SET", KEY, "written again")
         with pytest.raises(NotConfirmed):
-            await topology.copied.confirm(slot, slot.link.timeline, KEY)
+            await topology.copied.confirm(slot, slot.place, KEY)
         with pytest.raises(NotEnoughReplicas):
             await topology.copied.check(slot.shard)
     finally:
@@ -64,11 +64,11 @@ async def test_a_primary_that_became_a_replica_confirms_nothing_and_leaves_no_er
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
         await slot.link.call("SET", KEY, "written")
-        await topology.copied.confirm(slot, slot.link.timeline, KEY)
+        await topology.copied.confirm(slot, slot.place, KEY)
         servers.replicas[0].ask("REPLICAOF", "NO", "ONE")
         servers.primary.ask("REPLICAOF", HOST, servers.replicas[0].port)
         with pytest.raises(NotConfirmed):
-            await topology.copied.confirm(slot, slot.link.timeline, KEY)
+            await topology.copied.confirm(slot, slot.place, KEY)
     finally:
         await topology.close()
     gc.collect()
@@ -81,15 +81,15 @@ async def test_a_write_of_a_servers_last_run_is_not_confirmed_in_the_next(server
         await topology.start()
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
-        timeline = slot.link.timeline
+        place = slot.place
         await slot.link.call("SET", KEY, "written")
-        await topology.copied.confirm(slot, timeline, KEY)
+        await topology.copied.confirm(slot, place, KEY)
         servers.primary.kill()
         servers.primary.start()
         await asyncio.to_thread(servers.wait_in_step, 1)
-        await until(lambda: slot.link.timeline > timeline and slot.link.is_up)
+        await until(lambda: slot.link.timeline > place.timeline and slot.link.is_up)
         with pytest.raises(NotConfirmed):
-            await topology.copied.confirm(slot, timeline, KEY)
+            await topology.copied.confirm(slot, place, KEY)
     finally:
         await topology.close()
 
@@ -101,12 +101,12 @@ async def test_whoever_waits_for_a_server_that_is_left_is_told(servers: Replicat
         await topology.start()
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
-        await topology.copied.confirm(slot, slot.link.timeline, KEY)
+        await topology.copied.confirm(slot, slot.place, KEY)
         servers.freeze(servers.replicas[0])
         await slot.link.call("SET", KEY, "written")
-        waiting = [asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY))]
+        waiting = [asyncio.create_task(topology.copied.confirm(slot, slot.place, KEY))]
         await wait_for_commands(slot.shard.replicas)
-        waiting.append(asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY)))
+        waiting.append(asyncio.create_task(topology.copied.confirm(slot, slot.place, KEY)))
         await asyncio.sleep(0)
         servers.freeze(servers.primary)
         slot.shard.replicas.doubt()
@@ -128,8 +128,8 @@ async def test_who_asks_in_the_moment_in_which_a_server_is_left_is_told(servers:
         await topology.start()
         topology.copied.wanted = lambda: 1
         slot = topology.slot_of(KEY)
-        await topology.copied.confirm(slot, slot.link.timeline, KEY)
-        waiting = asyncio.create_task(topology.copied.confirm(slot, slot.link.timeline, KEY))
+        await topology.copied.confirm(slot, slot.place, KEY)
+        waiting = asyncio.create_task(topology.copied.confirm(slot, slot.place, KEY))
         await asyncio.sleep(0)  # it has asked, and nobody has begun to answer
         await slot.shard.close()
         async with asyncio.timeout(10):

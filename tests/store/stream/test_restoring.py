@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from headrace.store.store import Store
+from headrace.store.stream.ids import StreamId, parse_id
 from headrace.store.stream.partition import StreamPartition
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each
 from tests.store.partition.test_restarts import another_server
-from tests.store.produced import produce, store_of, values
+from tests.store.produced import produce, store_of, until, values
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
+from tests.stores import of_one_server
 
 STREAMS = [
     pytest.param({"headrace.format": "stream"}, id="append-time"),
@@ -124,3 +127,95 @@ async def test_a_newer_state_of_a_producer_is_not_taken_back(valkey: Valkey, nod
             valkey.ask("HSET", keys.producers, "7", stored)
         await nodes.before.scripts.run("restore_producers", [keys.producers, keys.meta], ["7", known])
         assert valkey.ask("HGET", keys.producers, "7") == kept
+
+
+class Lost(NamedTuple):
+    """Batches of a producer that the store lost while its node was away, each with the ids that it had."""
+
+    stream: StreamPartition
+    end: int
+    ids: list[list[StreamId]]
+
+
+@pytest.fixture(params=STREAMS)
+async def lost(request: pytest.FixtureRequest, valkey: Valkey, store: Store) -> Lost:
+    """Three records are there, two batches of two are lost; between the ids of those are others."""
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, request.param), 0)
+    assert isinstance(stream, StreamPartition)
+    await produce_each(stream, 0, 3)
+    checkpoint, ids = valkey.checkpoint(), []
+    for sequence in (3, 5):
+        after = stream.ids.last.ms + 3
+        await until(lambda after=after: server_ms(valkey) > after)  # type: ignore[misc]
+        await produce(stream, *numbers(sequence, sequence + 2), producer=7, sequence=sequence)
+        ids.append([parse_id(row[0]) for row in valkey.ask("XREVRANGE", stream.keys.log, "+", "-", "COUNT", 2)][::-1])
+    stream.link.drop("the test keeps it away")
+    valkey.go_back_to(checkpoint, start=False)
+    keep_away(stream)
+    valkey.start()
+    return Lost(stream, stream.end, ids)
+
+
+def server_ms(valkey: Valkey) -> int:
+    seconds, microseconds = valkey.ask("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def keep_away(stream: StreamPartition) -> None:
+    address = stream.shard.link.address
+    stream.shard.link.address = msgspec.structs.replace(address, path="/nowhere")
+
+
+async def come_back(stream: StreamPartition) -> None:
+    address = stream.shard.link.address
+    stream.shard.link.address = msgspec.structs.replace(address, path=stream.shard.reads.address.path)
+    await until(lambda: stream.link.is_up)
+    await stream.confirm()
+
+
+@of_one_server
+async def test_entries_that_redis_code_wrote_among_lost_ones_are_no_gap(valkey: Valkey, lost: Lost) -> None:
+    stream, (first, second) = lost.stream, lost.ids
+    theirs = [first[-1].next, StreamId(first[-1].ms + 1, 0), second[-1].next]
+    for at, identity in enumerate(theirs):
+        valkey.ask("XADD", stream.keys.log, str(identity), "value", f"theirs {at}")
+    await come_back(stream)
+    found = await all_of(stream)
+    assert values(found) == [*numbers(0, 3), b"theirs 0", b"theirs 1", b"theirs 2"]
+    offsets = [one.offset for one in found]
+    assert [sorted(own_offsets(stream, ids)) for ids in lost.ids] == [
+        [at for at in own_offsets(stream, ids) if any(gap.start <= at < gap.end for gap in stream.gaps)]
+        for ids in lost.ids
+    ]
+    assert not any(gap.start <= at < gap.end for gap in stream.gaps for at in offsets)
+    assert (len(stream.gaps), len(stream.replaced), stream.leader_epoch) == (2, 1, 1)
+    assert store_of(stream).events["gaps"] == 2
+    assert not (await produce(stream, *numbers(5, 7), producer=7, sequence=5)).duplicate
+
+
+@of_one_server
+async def test_lost_batches_behind_what_others_wrote_are_restored(valkey: Valkey, lost: Lost) -> None:
+    stream, (first, second) = lost.stream, lost.ids
+    valkey.ask("XADD", stream.keys.log, str(first[-1].next), "value", "theirs")
+    await come_back(stream)
+    assert values(await all_of(stream)) == [*numbers(0, 3), b"theirs", *numbers(5, 7)]
+    (gap,) = stream.gaps
+    start, end = own_offsets(stream, first)[0], own_offsets(stream, first)[-1] + 1
+    assert (gap.start <= start, gap.end) == (True, end)
+    assert (await produce(stream, *numbers(5, 7), producer=7, sequence=5)).duplicate
+    assert second[0] in {parse_id(row[0]) for row in valkey.ask("XRANGE", stream.keys.log, "-", "+")}
+
+
+@of_one_server
+async def test_entries_that_took_the_ids_of_lost_ones_are_not_taken_for_them(valkey: Valkey, lost: Lost) -> None:
+    stream, all_ids = lost.stream, [one for ids in lost.ids for one in ids]
+    for at, identity in enumerate(all_ids):
+        valkey.ask("XADD", stream.keys.log, str(identity), "value", f"theirs {at}")
+    await come_back(stream)
+    assert values(await all_of(stream)) == [*numbers(0, 3), *(b"theirs %d" % at for at in range(4))]
+    assert (stream.gaps, stream.leader_epoch, len(stream.replaced)) == ([], 1, 1)
+    assert not (await produce(stream, *numbers(5, 7), producer=7, sequence=5)).duplicate
+
+
+def own_offsets(stream: StreamPartition, ids: list[StreamId]) -> list[int]:
+    return [stream.ids.offset_of(one) for one in ids]

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headrace.store.confidence import Outlook, View
 
 IDS_SINCE = 13
+_NOT_AVAILABLE_SINCE = 11
+"""KIP-392: readers know that an offset may not be available yet. Older ones look for the leader again."""
 READ_COMMITTED = 1
 NOTHING = Batches([], 0)
 UNKNOWN = Ends(-1, -1, 0)
@@ -44,6 +46,7 @@ class FetchedPart(msgspec.Struct, frozen=True):
 
     wanted: Wanted
     partition: Partition | None
+    """None if it was refused."""
     ends: Ends
     """Where the partition ended when the batches were taken."""
     taken: Batches
@@ -128,7 +131,7 @@ class Fetch:
                     return None
                 taken = cached
                 left -= taken.size_bytes
-            elif policy.replicas and partition.copies.may_be_behind:
+            elif policy.replicas and partition.copies.may_be_behind():
                 return None
             found.append(FetchedPart(wanted, partition, ends, taken))
         call.broker.cache_hits += len(found)
@@ -148,11 +151,17 @@ class Fetch:
         """The end for a reader: the high watermark, or with read_committed the last stable offset."""
         return ends.stable_end if self.committed else ends.high_watermark
 
+    def not_available(self, wanted: Wanted, partition: Partition) -> FetchedPart:
+        """For a reader at an end that is not known yet: after a take-over the one before may have told a later one."""
+        is_known = self.call.version >= _NOT_AVAILABLE_SINCE
+        error = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return FetchedPart(wanted, partition, UNKNOWN, NOTHING, error)
+
     # -- the answer ---------------------------------------------------------------------------------------------
 
     def is_enough(self, found: list[FetchedPart]) -> bool:
-        """Whether it can be answered before its time is over."""
-        return self.missing_bytes(found) <= 0 or not found or any(one.error for one in found)
+        """Whether it can be answered before its time is over: an end that is not known yet is waited for."""
+        return self.missing_bytes(found) <= 0 or not found or any(one.partition is None for one in found)
 
     def missing_bytes(self, found: list[FetchedPart]) -> int:
         least = missing_bytes = self._min_bytes
@@ -240,6 +249,7 @@ class Fetch:
         return (
             self._incremental
             and partition is not None
+            and not one.error
             and not one.taken.chunks
             and wanted.told_high_watermark == one.ends.high_watermark
             and wanted.told_log_start == partition.log_start
@@ -248,7 +258,7 @@ class Fetch:
     def _data(self, one: FetchedPart) -> PartitionData:
         """What is said of a partition."""
         wanted, partition, ends, taken = one.wanted, one.partition, one.ends, one.taken
-        if partition is None:
+        if partition is None or one.error:
             wanted.tell(-1, -1)
             return PartitionData(
                 partition_index=wanted.partition,

@@ -47,6 +47,8 @@ async def _delete(call: Call, name: str, number: int, offset: int) -> int:
     await partition.copies.settle()
     high_watermark = partition.high_watermark
     target = high_watermark if offset == _HIGH_WATERMARK else offset
+    if (offset == _HIGH_WATERMARK or target > high_watermark) and partition.copies.may_be_behind():
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"The end of {partition!r} is not known yet.")
     if not 0 <= target <= high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"The offset {target} for partition {partition!r} is not valid")
     await partition.delete_before(target)

@@ -25,6 +25,7 @@ from headrace.store.cold.reads import Reading, no_records
 from headrace.store.partition import origin
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches, before
+from headrace.store.partition.readable import Ends
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -34,6 +35,8 @@ _COLD_AT_ONCE = 16
 
 Results = list[FetchedPart | None]
 """By place among the wanted; None for what is being read."""
+_Read = tuple[int, Ends, Coroutine[None, None, Batches]]
+"""Place, where the partition ended, and the read."""
 
 
 async def handle(call: Call, request: FetchRequest) -> FetchResponse:
@@ -74,7 +77,6 @@ class _Passes:
         """Cold records that this pass found to be under way."""
         self._is_cold = False
         """Whether a partition was read at a cold offset."""
-        self._has_settled = False
 
     async def until_enough(self) -> list[FetchedPart]:
         fetch, loop = self._fetch, asyncio.get_running_loop()
@@ -88,12 +90,9 @@ class _Passes:
     async def _pass(self) -> list[FetchedPart]:
         """Reads each partition once: from memory where that is possible, the rest from Redis side by side."""
         results: Results = []
-        uncached: list[int] = []
+        uncached: dict[int, Ends] = {}
         turns = Turns()
         refusals = await self._open_all(turns)
-        if not self._has_settled:
-            self._has_settled = True
-            await self._settle()
         most = left = self._fetch.room_bytes
         self._seen = SeenEnds()
         self._readings.clear()
@@ -105,6 +104,10 @@ class _Passes:
                     raise refusals[place]
                 partition = await self._check(place, wanted)
                 ends, taken = partition.ends, None
+                if wanted.fetch_offset >= self._fetch.stop(ends) and partition.copies.may_be_behind():
+                    self._seen.note(partition, ends)
+                    results.append(self._fetch.not_available(wanted, partition))
+                    continue
                 if partition.is_cold(wanted.fetch_offset):
                     taken = self._take_cold(partition, wanted, min(left, wanted.max_bytes), left == most)
                 else:
@@ -115,7 +118,7 @@ class _Passes:
                 continue
             if taken is None:
                 self._broker.cache_misses += 1
-                uncached.append(place)
+                uncached[place] = ends
                 results.append(None)
             else:
                 self._broker.cache_hits += 1
@@ -142,17 +145,20 @@ class _Passes:
             self._readings.append(reading)
         return NOTHING
 
-    async def _read_uncached(self, places: list[int], left: int, first: bool, results: Results) -> None:
-        """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it."""
+    async def _read_uncached(self, places: dict[int, Ends], left: int, first: bool, results: Results) -> None:
+        """Reads as many as there is room for; each may bring a whole entry, however little is wanted of it.
+
+        They end where they did when the pass looked: another server may answer by the time that they are read.
+        """
         entry_bytes = self._broker.store.options.append_entry_bytes
         reads = []
         held_bytes = 0
-        for place in places:
+        for place, ends in places.items():
             wanted, partition = self._wanted[place], self._partitions[place]
             if left <= 0 and not first:
-                results[place] = FetchedPart(wanted, partition, partition.ends, NOTHING)
+                results[place] = FetchedPart(wanted, partition, ends, NOTHING)
                 continue
-            reads.append((place, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
+            reads.append((place, ends, partition.read(wanted.fetch_offset, min(left, wanted.max_bytes), first)))
             cost = max(entry_bytes, min(left, wanted.max_bytes))
             held_bytes += cost
             left -= cost
@@ -163,16 +169,15 @@ class _Passes:
         finally:
             self._room.give(held_bytes)
 
-    async def _gather(self, reads: list[tuple[int, Coroutine[None, None, Batches]]], results: Results) -> None:
-        taken = await asyncio.gather(*(read for _, read in reads), return_exceptions=True)
-        for (place, _), found in zip(reads, taken, strict=True):
+    async def _gather(self, reads: list[_Read], results: Results) -> None:
+        taken = await asyncio.gather(*(read for _, _, read in reads), return_exceptions=True)
+        for (place, ends, _), found in zip(reads, taken, strict=True):
             wanted, partition = self._wanted[place], self._partitions[place]
             if isinstance(found, KafkaError):
                 results[place] = _refused(wanted, found.code)
             elif isinstance(found, BaseException):
                 raise found
             else:
-                ends = partition.ends
                 results[place] = FetchedPart(wanted, partition, ends, before(found, self._fetch.stop(ends)))
 
     async def _open_all(self, turns: Turns) -> dict[int, KafkaError]:
@@ -201,16 +206,6 @@ class _Passes:
             elif isinstance(outcome, BaseException):
                 raise outcome
         return refusals
-
-    async def _settle(self) -> None:
-        """Waits a moment where a reader is at the high watermark, and the node that led before may have told more."""
-        unsure = [
-            partition
-            for place, partition in self._partitions.items()
-            if self._wanted[place].fetch_offset >= self._fetch.stop(partition.ends) and partition.copies.may_be_behind
-        ]
-        if unsure:
-            await asyncio.gather(*(partition.copies.settle() for partition in unsure), return_exceptions=True)
 
     async def _check(self, place: int, wanted: Wanted) -> Partition:
         """The partition, sure of its end, and an offset that lies within it."""

@@ -61,13 +61,13 @@ async def _answer(call: Call, name: str, asked: ListOffsetsPartition, committed:
     try:
         topic = await call.topic(Operation.DESCRIBE, name)
         partition = await call.led_partition(topic, asked.partition_index)
-        await partition.confirm()
         await partition.copies.settle()
         partition.check_leader_epoch(asked.current_leader_epoch)
+        ends, may_be_behind = partition.ends, partition.copies.may_be_behind()
+        bound = ends.stable_end if committed else ends.high_watermark
         offset, timestamp = await _find(call.broker, topic, partition, asked.timestamp, call.version)
-        bound = partition.stable_end if committed else partition.high_watermark
         is_at_end = asked.timestamp == LATEST or (_is_of_record(asked.timestamp) and offset >= bound)
-        if is_at_end and partition.copies.may_be_behind:
+        if is_at_end and may_be_behind:
             raise KafkaError(_not_available(call.version), f"The end of {partition!r} is not known yet.")
         offset, timestamp = _before(bound, asked.timestamp, offset, timestamp)
     except KafkaError as error:

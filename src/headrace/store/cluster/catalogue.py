@@ -211,13 +211,13 @@ class Catalogue(SharedHash):
         """
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
-            timeline = self._link.timeline
+            sent_to = self.slot.place
             reply = await self._scripts.run("delete_topic", keys, [VERSION, topic.name, topic.id])
-            await self._follow(timeline, 0 if reply is None else reply[0], {topic.name: None})
+            place = await self._follow(sent_to, 0 if reply is None else reply[0], {topic.name: None})
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
         try:
-            await self._copied.confirm(self.slot, self._link.timeline, self.key)
+            await self._copied.confirm(self.slot, place, self.key)
         except NotConfirmed:
             self._must_sweep = True
             raise

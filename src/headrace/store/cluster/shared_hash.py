@@ -22,7 +22,7 @@ from headrace.clock import Clock
 from headrace.store.confidence import Confidence, Level, View
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.link import Argument
-from headrace.store.redis.topology import Slot, Topology
+from headrace.store.redis.topology import Slot, SlotPlace, Topology
 
 VERSION = ":version"
 """A field that no row can be named like."""
@@ -104,26 +104,28 @@ class SharedHash(ABC):
         """Replaces the row that the copy has, None standing for none; false if another node was faster."""
         old = self.rows.get(field, b"")
         arguments: list[Argument] = [VERSION, self._clock.wall_ms(), field, old, new or b""]
-        timeline = self._link.timeline
+        sent_to = self.slot.place
         version = await self._scripts.run("change_row", self._both_keys, arguments)
-        await self._follow(timeline, version, {field: new})
-        await self._copied.confirm(self.slot, self._link.timeline, self.key)
+        place = await self._follow(sent_to, version, {field: new})
+        await self._copied.confirm(self.slot, place, self.key)
         return bool(version)
 
-    async def _follow(self, sent_on: int, version: int, changed: Mapping[str, bytes | None]) -> None:
-        """Applies our own change and earlier ones of other nodes; 0 means that ours was not made.
+    async def _follow(self, sent_to: SlotPlace, version: int, changed: Mapping[str, bytes | None]) -> SlotPlace:
+        """Applies our own change and earlier ones of other nodes; 0 means that ours was not made. Where it is now.
 
-        `sent_on` is the timeline when it was sent. If another server answers by now, either the change was redirected
+        `sent_to` is the place when it was sent. If another server answers by now, either the change was redirected
         there, or a server took it that has been replaced: NotConfirmed if the new one does not have it.
         """
-        if version == self.version + 1 and self.is_sure and self._link.timeline == sent_on:
+        if version == self.version + 1 and self.is_sure and self._link.timeline == sent_to.timeline:
             self._take_in(version, changed)
-            return
+            return sent_to
+        asked = self.slot.place.asked
         await self._catch_up()
-        if version and self._link.timeline != sent_on:
-            has_it = self.is_sure and all(self.rows.get(field) == row for field, row in changed.items())
-            if not has_it:
-                raise NotConfirmed(" (the server that took it was replaced)")
+        if self._link.timeline == sent_to.timeline:
+            return sent_to
+        if version and not (self.is_sure and all(self.rows.get(field) == row for field, row in changed.items())):
+            raise NotConfirmed(" (the server that took it was replaced)")
+        return SlotPlace(self._link.timeline, asked)
 
     def _take_in(self, version: int, changed: Mapping[str, bytes | None]) -> None:
         changed = {field: row for field, row in changed.items() if self.rows.get(field) != row}

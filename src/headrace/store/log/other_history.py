@@ -6,14 +6,13 @@ all any more: only those are a gap. At the others readers find another node's re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.store.log.compacting.state import parse_state
 from headrace.store.log.entries import parse_entry
 from headrace.store.partition.entries import LAST_SEQUENCE as LAST
 from headrace.store.partition.entries import Entry
-from headrace.store.partition.losses import Gap
+from headrace.store.partition.losses import Gap, uncovered
 from headrace.store.redis.errors import StoreAway
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ async def compare(partition: LogPartition, ours: Entry) -> OtherHistory:
         raise StoreAway("another server answers")
     replaced = [one.base for one in known if one.end > gone_to and tokens.get(one.base) != one.token]
     start = min([ours.base, *replaced])
-    missing = _uncovered(stored, max(start, gone_to), partition.end)
+    missing = uncovered(stored, max(start, gone_to), partition.end)
     return OtherHistory(Gap(start, partition.end), missing, stored[-1][1] if stored else gone_to)
 
 
@@ -70,13 +69,3 @@ async def _gone_to(partition: LogPartition) -> int:
     """Where the log's entries begin: those before were trimmed or compacted."""
     start, local, clean = await partition.link.call("HMGET", partition.keys.meta, "start", "local", "clean")
     return max(int(start or 0), int(local or 0), parse_state(clean).end)
-
-
-def _uncovered(stored: Iterable[tuple[int, int]], start: int, end: int) -> list[Gap]:
-    """The offsets from `start` to `end` that no entry has; entries come in order."""
-    gaps = []
-    for base, behind in stored:
-        if start < min(base, end):
-            gaps.append(Gap(start, min(base, end)))
-        start = max(start, behind)
-    return [*gaps, Gap(start, end)] if start < end else gaps

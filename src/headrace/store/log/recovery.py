@@ -19,7 +19,7 @@ from headrace.store.partition.aborted import AbortedList
 from headrace.store.partition.aborted import parse as parse_aborted
 from headrace.store.partition.entries import LAST_SEQUENCE as LAST
 from headrace.store.partition.entries import NO_OFFSET, Entry, base_of, entry_fields
-from headrace.store.partition.losses import record_gap
+from headrace.store.partition.losses import Gap, record_gap
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
 from headrace.wire.batch_errors import BatchError
 
@@ -227,8 +227,7 @@ async def _take_other_history(partition: LogPartition, ours: Entry) -> None:
     if not other.missing or other.end > partition.end:
         # The epoch rises behind all that is there: what was written meanwhile has an older one.
         await losses.go_behind(partition, other.replaced.start, max(other.end, partition.end))
-    for gap in other.missing:
-        await record_gap(partition, gap.start, gap.end)
+    await losses.record_gaps(partition, other.missing)
     await load(partition)
     await raise_last_id(partition)
 
@@ -241,7 +240,7 @@ async def _restore(partition: LogPartition, store_base: int, store_end: int, tim
     missing = [entry for entry in partition.tail.since(store_base) if entry.base > store_base]
     restored_from = missing[0].base if missing else partition.end
     if restored_from > store_end:
-        await losses.give_up(partition, store_end, restored_from)
+        await losses.give_up(partition, [Gap(store_end, restored_from)])
     for entry in missing:
         if not await _append_again(partition, entry, timeline):
             await _take_other_history(partition, entry)

@@ -11,6 +11,7 @@ node leads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
 _RETRY_S = 0.05
 _TOO_FEW_RETRY_S = 0.25
 _FIRST_S = 1.0
-"""How long an answer that depends on it waits after the partition was opened."""
+"""How long an answer that depends on it waits after a take-over."""
 _SAVE_EVERY_S = 5.0
-_NEVER_SAVED = float("-inf")
 _NEVER = -1
 
 
@@ -42,11 +42,13 @@ class Copies:
     """A partition's high watermark and those waiting for it."""
 
     __slots__ = (
+        "_asked",
         "_bytes",
         "_end",
         "_is_following",
+        "_is_saving",
+        "_loaded_in",
         "_partition",
-        "_saved_at",
         "_showed_all",
         "_stable_end",
         "_sure_end",
@@ -63,7 +65,11 @@ class Copies:
         """The high watermark, the size of the log up to there, and the last stable offset in it."""
         self._showed_all = not partition.policy.replicas
         """Whether consumers saw the end itself until now."""
-        self._saved_at = _NEVER_SAVED
+        self._is_saving = False
+        self._loaded_in = _NEVER
+        """The term in which the stored high watermark was read: in another one another node may have led."""
+        self._asked = 0
+        """What the slot had sent on to another server (ASK) when the log was last seen at its own."""
         self._sure_end = 0
         self._timeline = self._term = _NEVER
         """When replicas last confirmed something: on which timeline, and in which term of this node."""
@@ -111,18 +117,23 @@ class Copies:
         self._stable_end = self._partition.ended_up_to
 
     async def settle(self) -> None:
-        """Returns once the replicas were asked since this node leads, or in a moment."""
+        """Confirms the partition; its high watermark too, if the replicas answer in a moment."""
+        await self._partition.confirm()
         if self.wanted and self._is_unsure:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_S):
                     await self._wait(self._partition.end)
-            except TimeoutError:
-                return
+            await self._partition.confirm()
 
-    @property
     def may_be_behind(self) -> bool:
-        """Whether the node that led before may have shown more: it stores its high watermark only now and then."""
-        return self._is_unsure and bool(self.wanted) and self.high_watermark < self._partition.end
+        """Whether the node that led before may have shown more: it stores its high watermark only now and then.
+
+        Then the replicas are asked, and until they have answered this is not told as the end.
+        """
+        if not self._is_unsure or not self.wanted or self.high_watermark >= self._partition.end:
+            return False
+        self._follow()
+        return True
 
     @property
     def _is_unsure(self) -> bool:
@@ -134,8 +145,25 @@ class Copies:
         """Stores the high watermark, for a node that opens the partition while replicas are away."""
         if self._end and self.wanted:
             partition = self._partition
-            self._saved_at = asyncio.get_running_loop().time()
             await partition.scripts.run("save_copied", [partition.keys.meta, partition.keys.there], [self._end])
+
+    def _save_soon(self) -> None:
+        if not self._is_saving:
+            self._is_saving = True
+            self._partition.context.spawn(self._keep_saving())
+
+    async def _keep_saving(self) -> None:
+        """Stores it at once, and every few seconds for as long as it rises: the last one is stored, too."""
+        saved = _NEVER
+        try:
+            while saved < self._end and not self._partition.is_gone:
+                end = self._end
+                with contextlib.suppress(StoreError):
+                    await self.save()
+                    saved = end
+                await asyncio.sleep(_SAVE_EVERY_S)
+        finally:
+            self._is_saving = False
 
     # -- what producers ask -------------------------------------------------------------------------------------
 
@@ -220,12 +248,14 @@ class Copies:
         try:
             if not partition.is_in_step:
                 await partition.confirm()
-            if not self._end:
+            if self._loaded_in != partition.nodes.term:
                 await self._load()
+            if partition.slot.place.asked != self._asked and not await self._is_at_its_server():
+                return _RETRY_S
             if not partition.is_in_step:
                 return 0  # another server answers since
             # All of one moment: the server acknowledged everything before the end on this timeline.
-            timeline, term, end = partition.link.timeline, partition.nodes.term, partition.end
+            place, term, end = partition.slot.place, partition.nodes.term, partition.end
             size_bytes, stable_end = partition.index.size_bytes, partition.ended_up_to
             is_there = await partition.shard.replicas.have(partition.keys.touched, self.wanted)
         except NotEnoughReplicas:
@@ -237,12 +267,22 @@ class Copies:
             return _RETRY_S
         if not is_there:
             return 0
-        if timeline == partition.link.timeline:
-            self._timeline, self._sure_end, self._term = timeline, end, term
+        if place == partition.slot.place:
+            self._timeline, self._sure_end, self._term = place.timeline, end, term
             self._show(end, size_bytes, stable_end)
-            if asyncio.get_running_loop().time() - self._saved_at > _SAVE_EVERY_S:
-                partition.context.spawn(self.save())
+            self._save_soon()
         return 0
+
+    async def _is_at_its_server(self) -> bool:
+        """Whether the log is read without being sent on: replicas of the server that its slot is moving from say
+        nothing about a log that has gone already."""
+        partition, place = self._partition, self._partition.slot.place
+        partition.doubt()
+        await partition.confirm()
+        if partition.slot.place != place:
+            return False
+        self._asked = place.asked
+        return True
 
     def _show(self, end: int, size_bytes: int, stable_end: int) -> None:
         if end > self._end:
@@ -251,9 +291,13 @@ class Copies:
 
     async def _load(self) -> None:
         """After a take-over: records readable before stay readable, even while replicas are away."""
-        stored = await self._partition.link.call("HGET", self._partition.keys.meta, "copied")
-        end = int(stored or 0)
-        self._show(end, 0, min(end, self._partition.ended_up_to))
+        partition, term = self._partition, self._partition.nodes.term
+        end = int(await partition.link.call("HGET", partition.keys.meta, "copied") or 0)
+        if not partition.is_in_step:
+            return
+        size_bytes = partition.index.size_bytes - partition.index.bytes_since(end)
+        self._show(end, max(self._bytes, size_bytes), min(end, partition.ended_up_to))
+        self._loaded_in = term
 
     def _answer(self, error: KafkaError | None) -> None:
         """Answers confirmed batches; all of them after an error, or when no confirmation is needed any more."""

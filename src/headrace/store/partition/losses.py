@@ -11,6 +11,7 @@ replaces only that. A node with an outdated cache therefore cannot undo anything
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -121,28 +122,37 @@ def _adopt_epochs(partition: Partition, epochs: list[EpochStart]) -> None:
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:
-    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it.
+    """Makes a loss durable and visible: no offset of it is used again, the epoch rises behind it."""
+    await record_gaps(partition, [Gap(start, end)])
 
-    It may fail half-way, and is repeated then: the gap is reported once it is in the store, whichever try put it there.
+
+async def record_gaps(partition: Partition, gaps: list[Gap]) -> None:
+    """The same for what one loss left, in order: one epoch rises behind all of it.
+
+    It may fail half-way, and is repeated then: a gap is reported once it is in the store, whichever try put it there.
     """
-    gap, epoch = Gap(start, end), None
+    epoch = None
     while epoch is None:
         stored = await _adopt_stored(partition)
-        partition.producers.forget_between(start, end)
-        if _is_noted(partition, start, end):
+        for gap in gaps:
+            partition.producers.forget_between(gap.start, gap.end)
+        news = [gap for gap in gaps if not _is_noted(partition, gap)]
+        if not news:
             break  # by another node, or by us when something came between
-        partition.unreported_gaps.add(gap)
-        epoch = await _rise(partition, stored, end, [gap])
-    if gap in partition.unreported_gaps:
+        partition.unreported_gaps.update(news)
+        epoch = await _rise(partition, stored, news[-1].end, news)
+    found = [gap for gap in gaps if gap in partition.unreported_gaps]
+    if found:
         await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
+    for gap in found:
         partition.unreported_gaps.discard(gap)
         partition.count_event("gaps", 1)
         log.error(
             "the store lost acknowledged records: the log has a gap",
             extra={
                 "partition": repr(partition),
-                "from_offset": start,
-                "to_offset": end,
+                "from_offset": gap.start,
+                "to_offset": gap.end,
                 "leader_epoch": partition.leader_epoch,
             },
         )
@@ -160,17 +170,27 @@ async def note_replaced(partition: Partition, replaced: Gap) -> None:
     partition.count_event("replaced", 1)
 
 
-async def give_up(partition: Partition, start: int, end: int) -> None:
-    """Records a gap, if this node leads the partition.
+async def give_up(partition: Partition, gaps: list[Gap]) -> None:
+    """Records gaps, if this node leads the partition.
 
     Another node looks at it too, and may not have what the leader has in its cache: it leaves that to the leader, and
     goes on once all is there again or the gap is noted.
     """
     if not origin.leads(partition):
         await _adopt_stored(partition)
-        if not _is_noted(partition, start, end):
+        if not all(_is_noted(partition, gap) for gap in gaps):
             raise LeftToLeader(repr(partition))
-    await record_gap(partition, start, end)
+    await record_gaps(partition, gaps)
+
+
+def uncovered(stored: Iterable[tuple[int, int]], start: int, end: int) -> list[Gap]:
+    """The offsets from `start` to `end` that no entry has; entries come in order."""
+    gaps = []
+    for base, behind in stored:
+        if start < min(base, end):
+            gaps.append(Gap(start, min(base, end)))
+        start = max(start, behind)
+    return [*gaps, Gap(start, end)] if start < end else gaps
 
 
 async def finish_remaking(partition: Partition) -> None:
@@ -186,8 +206,8 @@ async def note_remade(partition: Partition) -> None:
     partition.is_being_remade = False
 
 
-def _is_noted(partition: Partition, start: int, end: int) -> bool:
-    return any(gap.start <= start and end <= gap.end for gap in partition.gaps)
+def _is_noted(partition: Partition, gap: Gap) -> bool:
+    return any(one.start <= gap.start and gap.end <= one.end for one in partition.gaps)
 
 
 async def go_behind(partition: Partition, start: int, end: int) -> None:

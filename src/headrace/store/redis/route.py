@@ -7,6 +7,9 @@ servers, so users of the store hold a route, which always ends at the slot's cur
 `send`, `send_chunks` and `send_then` send once: a redirected append was not applied, and may only be retried after its
 log has been read at its new place. After a failover to a lagging replica, an append that simply follows would be
 accepted after a hole. `call`, `pipeline` and `transaction` follow a limited number of redirects.
+
+While a slot is moved key by key, a command for a key that has gone already is sent on, and only that one (ASK). The
+slot's server stays the one before, so replicas of that one say nothing about it: `asked` counts such commands.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ class Route:
         """To the server that has the slot now."""
         self.moves = 0
         """Part of `generation` and `timeline`, for moves of the slot."""
+        self.asked = 0
+        """How often a command was sent on to the server that the slot is moving to (ASK)."""
         self._redirected = redirected
 
     def lead_to(self, shard: Shard) -> None:
@@ -152,6 +157,7 @@ class Route:
                 link = self._of_shard(self._redirected(error, link))
                 await link.wait_up(_REDIRECT_PATIENCE_S)
             if error.kind == "ASK":
+                self.asked += 1
                 link.send("ASKING").add_done_callback(lambda reply: reply.exception())
             try:
                 return await link.send(*arguments)

@@ -9,7 +9,7 @@ import asyncio
 import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from headrace.store.options import StoreOptions
@@ -26,6 +26,13 @@ from headrace.store.redis.shard import Shard
 SLOTS = 16384
 
 
+class SlotPlace(NamedTuple):
+    """Where commands for a slot went: compared afterwards, it says whether all of them went to its server of now."""
+
+    timeline: int
+    asked: int
+
+
 class Slot:
     """Where some keys are: the server that has them now, and the ways to it."""
 
@@ -37,6 +44,11 @@ class Slot:
         self.link = Route(shard, lambda one: one.link, redirected)
         self.reads = Route(shard, lambda one: one.reads, redirected)
         self.scripts = Scripts(self.link)
+
+    @property
+    def place(self) -> SlotPlace:
+        """Changes with the server, its runs, and with each command that another server was asked to take (ASK)."""
+        return SlotPlace(self.link.timeline, self.link.asked + self.reads.asked)
 
     def move_to(self, shard: Shard) -> None:
         """Another server has the keys from now on."""

@@ -2,7 +2,7 @@
 
 If another server answers, the store may have gone back in time. Acknowledged batches that are missing are appended
 again from the tail cache under their own ids, as long as nothing was appended after their place since. What cannot be
-restored leaves a gap (`losses.py`).
+restored leaves a gap (`losses.py`): the offsets of it at which nobody has written since.
 
 A batch is restored as it was appended, in one write with its producer's state, derived from what the store has. Entries
 read from the stream are restored as well, whoever wrote them: an append with a lost reply, another node, Redis code
@@ -14,27 +14,33 @@ with a lost reply or through another node.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.store.partition import losses, origin
 from headrace.store.partition.entries import Entry
+from headrace.store.partition.losses import Gap
+from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.link import Argument
 from headrace.store.stream.ids import StreamId, parse_id
 from headrace.store.stream.producers import StreamProducers
-from headrace.store.stream.records import pack_entries
+from headrace.store.stream.records import StreamEntry, pack_entries, record_of
 from headrace.store.stream.tokens import NOT_SERVED, READ
 from headrace.store.stream.writer import pack_batches
 from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, iter_headers, read_header
-from headrace.wire.records import decode_batch
+from headrace.wire.records import Record, decode_batch
 
 if TYPE_CHECKING:
     from headrace.store.stream.partition import StreamPartition
 
 log = logging.getLogger(__name__)
+
+_READ_COUNT = 16
 
 
 async def recover(partition: StreamPartition) -> None:
@@ -92,8 +98,11 @@ async def _has_lost(partition: StreamPartition) -> bool:
     first, ours = await link.pipeline(
         ("XRANGE", keys.log, "-", "+", "COUNT", 1), ("XRANGE", keys.log, str(last), str(last))
     )
-    if ours or partition.end <= partition.log_start:
+    if partition.end <= partition.log_start:
         return False
+    if ours:
+        cached = partition.tail.last
+        return cached is not None and not await _is_ours(partition, cached, ours[0])
     info = await partition.info()
     generated = parse_id(info[b"last-generated-id"])
     if last in (generated, parse_id(info.get(b"max-deleted-entry-id", b"0-0"))):
@@ -129,10 +138,35 @@ async def _missing(partition: StreamPartition) -> list[Entry]:
         if not entry.data or (entry.token and _first_id(partition, entry) > generated):
             continue  # entries of Redis code that readers do not get; or behind all that is there
         rows = await partition.rows_from(read_header(entry.data).base_offset, 1, partition.link)
-        if rows and partition.ids.offset_of(parse_id(rows[0][0])) < entry.end:
+        if (
+            rows
+            and partition.ids.offset_of(parse_id(rows[0][0])) < entry.end
+            and await _is_ours(partition, entry, rows[0])
+        ):
             is_cut = entry.token == READ and generated < partition.ids.natural_id(entry.end - 1)
             return entries[at if is_cut else at + 1 :]
     return entries
+
+
+async def _is_ours(partition: StreamPartition, entry: Entry, row: StreamEntry) -> bool:
+    """Whether an entry of the stream is what a cached batch has there: others may have used the id since."""
+    offset = partition.ids.offset_of(parse_id(row[0]))
+    if not entry.token or not entry.base <= offset < entry.end:
+        return True  # as far as the cache tells
+    found = record_of(row, offset)
+    records = await asyncio.to_thread(_records_of, entry)
+    return any(
+        (one.offset, one.key, one.value, one.headers) == (offset, found.key, found.value, found.headers)
+        for one in records
+    )
+
+
+def _records_of(entry: Entry) -> list[Record]:
+    return [
+        record
+        for pos, header in iter_headers(entry.data)
+        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length])
+    ]
 
 
 def _first_id(partition: StreamPartition, entry: Entry) -> StreamId:
@@ -148,10 +182,10 @@ def _first_id(partition: StreamPartition, entry: Entry) -> StreamId:
 async def _restore(partition: StreamPartition, stored_end: int) -> None:
     """Appends the acknowledged batches that the store does not have, from the cache; the rest is a gap."""
     missing, cached = await _missing(partition), len(partition.tail)
-    lost = missing
     restored_from = missing[0].base if missing else partition.end
     if len(missing) == cached and restored_from > stored_end:  # the cache does not reach back to what is there
-        await _record_gap(partition, stored_end, restored_from)
+        await _give_up(partition, [Entry(stored_end, restored_from, b"", b"")])
+    missing = kept = await _without_overtaken(partition, missing)
     restored, tried = 0, None
     while missing and (trial := (missing[0].base, await _last_id(partition))) != tried:
         tried = trial  # if another node was faster with some, the others may still go in
@@ -160,15 +194,35 @@ async def _restore(partition: StreamPartition, stored_end: int) -> None:
     if restored:
         log.warning(
             "batches lost by the store were appended again",
-            extra={"partition": repr(partition), "batches": restored, "from_offset": restored_from},
+            extra={"partition": repr(partition), "batches": restored, "from_offset": kept[0].base},
         )
         partition.count_event("restored_entries", restored)
     if missing:
-        await _record_gap(partition, missing[0].base, partition.end)
+        await _give_up(partition, missing)
         partition.tail.clear()
-    await _restore_producers(partition, lost[: len(lost) - len(missing)])
+    await _restore_producers(partition, kept[: len(kept) - len(missing)])
     reply = await partition.scripts.run("raise_last_id", [partition.keys.log], [str(partition.ids.last)])
     partition.check_there(reply)
+
+
+async def _without_overtaken(partition: StreamPartition, missing: list[Entry]) -> list[Entry]:
+    """The batches that can still go in: those that others have written behind the place of are lost."""
+    generated = await _last_id(partition)
+    overtaken = [at for at, entry in enumerate(missing) if _is_overtaken(partition, entry, generated)]
+    if not overtaken:
+        return missing
+    lost, kept = missing[: overtaken[-1] + 1], missing[overtaken[-1] + 1 :]
+    await _give_up(partition, lost)
+    partition.tail.clear()
+    for entry in kept:
+        partition.tail.add(entry)
+    return kept
+
+
+def _is_overtaken(partition: StreamPartition, entry: Entry, generated: StreamId) -> bool:
+    if entry.token == READ:
+        return not _read_records(partition, entry, generated)[2]
+    return bool(entry.token) and _first_id(partition, entry) <= generated
 
 
 async def _append_again(partition: StreamPartition, missing: list[Entry]) -> int:
@@ -241,11 +295,7 @@ def _read_records(partition: StreamPartition, entry: Entry, after: StreamId) -> 
 
     No ids if none of it can follow an id: if something came behind its place since.
     """
-    records = [
-        record
-        for pos, header in iter_headers(entry.data)
-        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length])
-    ]
+    records = _records_of(entry)
     places = [partition.ids.natural_id(record.offset) for record in records]
     done = places.index(after) + 1 if after in places else 0
     places = places[done:] if done or places[0] > after else []
@@ -267,12 +317,44 @@ async def _restore_producers(partition: StreamPartition, restored: list[Entry]) 
         await partition.scripts.run("restore_producers", [keys.producers, keys.meta], states)
 
 
-async def _record_gap(partition: StreamPartition, start: int, end: int) -> None:
-    """Notes what is lost for good; the producers whose last batches are among it are forgotten in the store too."""
-    await losses.give_up(partition, start, end)
+async def _give_up(partition: StreamPartition, lost: list[Entry]) -> None:
+    """Notes what is lost for good; the producers whose last batches are among it are forgotten in the store too.
+
+    A gap are only offsets without records: others may have written among them, whose records readers get.
+    """
+    whole, records = Gap(lost[0].base, lost[-1].end), await asyncio.to_thread(_offsets_of, lost)
+    gaps = losses.uncovered(await _stored_between(partition, whole), whole.start, whole.end)
+    firsts = [first for first, _ in records]
+    gaps = [gap for gap in gaps if (at := bisect_left(firsts, gap.end)) and records[at - 1][1] > gap.start]
+    if gaps != [whole] and origin.leads(partition):
+        await losses.note_replaced(partition, whole)
+    await losses.give_up(partition, gaps)
+    await losses.go_behind(partition, whole.start, whole.end)
     forgotten = partition.producers.take_forgotten()
     if forgotten:
         await partition.scripts.run("forget_producers", [partition.keys.producers, partition.keys.meta], [*forgotten])
+
+
+async def _stored_between(partition: StreamPartition, offsets: Gap) -> list[tuple[int, int]]:
+    """The offsets of entries that the stream has within others, each with the one behind it."""
+    timeline, found, at = partition.link.timeline, list[int](), offsets.start
+    while at < offsets.end and (rows := await partition.rows_from(at, _READ_COUNT, partition.link)):
+        found += partition.ids.offsets_of(row[0] for row in rows)
+        at = max(at, found[-1]) + 1
+    if partition.link.timeline != timeline:
+        raise StoreAway("another server answers")
+    return [(offset, offset + 1) for offset in found]
+
+
+def _offsets_of(lost: list[Entry]) -> list[tuple[int, int]]:
+    """The offsets that had records, as ranges in order; all of those that nothing is known of."""
+    found: list[tuple[int, int]] = []
+    for entry in lost:
+        if entry.token == READ:
+            found += [(record.offset, record.offset + 1) for record in _records_of(entry)]
+        else:
+            found.append((read_header(entry.data).base_offset if entry.data else entry.base, entry.end))
+    return found
 
 
 async def _restore_exceptions(partition: StreamPartition) -> None:

@@ -176,10 +176,10 @@ class OwnedStore:
         both = self._both(org, name)
         slot, copied = self._topology.slot_of(both[0]), self._topology.copied
         await copied.check(slot.shard)
-        timeline = slot.link.timeline
+        place = slot.place
         if not await slot.scripts.run_here(script, both, arguments):
             raise OwnershipLost(name)
-        await copied.confirm(slot, timeline, both[0])
+        await copied.confirm(slot, place, both[0])
 
     def _both(self, org: str, name: str) -> list[str]:
         return [self._keys.document(org, name), self._keys.rows(org, name)]

@@ -185,11 +185,12 @@ class TransactionStore(OwnedStore):
         """Records a transaction's outcome for a group; the group's owner applies or drops its pending offsets."""
         field, verdict = f"{producer_id}:{number}", "commit" if commit else "abort"
         key = self._all_keys.of(org).group_verdicts(group_id)
-        slot, timeline = self._topology.slot_of(key), None
-        while timeline != slot.link.timeline:  # a server that was replaced meanwhile may have taken the write
-            timeline = slot.link.timeline
+        slot = self._topology.slot_of(key)
+        place = None
+        while place is None or place.timeline != slot.link.timeline:  # one that was replaced may have taken the write
+            place = slot.place
             await slot.scripts.run("give_verdict", [key], [field, verdict, _VERDICTS_KEPT_MS])
-        await self._topology.copied.confirm(slot, timeline, key)
+        await self._topology.copied.confirm(slot, place, key)
 
     async def verdicts(self, org: str, group_id: str) -> dict[tuple[int, int], bool]:
         """Producer id and number of transactions that ended -> whether they were committed."""
@@ -211,13 +212,13 @@ class TransactionStore(OwnedStore):
         keys = self._keys_of(org, name)
         slot, copied = self._topology.slot_of(keys[0]), self._topology.copied
         await copied.check(slot.shard)
-        timeline = slot.link.timeline
+        place = slot.place
         reply = await slot.scripts.run_here(script, keys, arguments)
         if reply == _NOT_OWNER:
             raise OwnershipLost(name)
         if reply == _MOVED:
             raise TransactionMoved
-        await copied.confirm(slot, timeline, keys[0])
+        await copied.confirm(slot, place, keys[0])
 
     def _keys_of(self, org: str, name: str) -> list[str]:
         keys = self._all_keys.of(org)
