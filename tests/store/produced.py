@@ -18,6 +18,7 @@ from headrace.store.stream.records import pack_batch
 from headrace.wire.batch import BatchHeader, check_produced, iter_headers, read_header
 from headrace.wire.records import Record, decode_batch, encode_batch, unpack
 from headrace.wire.skim import finish
+from tests.movable_clock import MovableClock
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -58,6 +59,16 @@ def produce(
     """Hands one batch to the writer."""
     data, header = batch(values, producer=producer, epoch=epoch, sequence=sequence, timestamps=timestamps)
     return submit(partition, data, header, timeout_s)
+
+
+async def wait_for_a_lease(partition: Partition, producer: int = 7) -> None:
+    """Whatever a producer that is not known may have on its way has come: it may begin in the middle."""
+    partition.sequence_gaps.admits(producer)
+    clock = partition.context.clock
+    assert isinstance(clock, MovableClock)
+    for _ in range(2):  # the lease is kept
+        clock.advance(partition.options.node_lease_ms // 2 + 1)
+        await partition.nodes.renew()
 
 
 def submit(

@@ -13,7 +13,7 @@ from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import produce, same_partition, stored, until, values
+from tests.store.produced import produce, same_partition, stored, until, values, wait_for_a_lease
 from tests.store.servers import Valkey
 
 LAST_SEQUENCE = (1 << 31) - 1
@@ -57,12 +57,15 @@ async def test_an_old_epoch_is_refused_and_a_new_one_starts_at_0(partition: LogP
     assert await refused(partition, b"1", producer=7, epoch=3, sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_a_producer_that_is_not_known_starts_anywhere(partition: LogPartition) -> None:
+async def test_a_producer_that_is_not_known_starts_anywhere_after_a_lease(partition: LogPartition) -> None:
+    await wait_for_a_lease(partition)
     assert await produce(partition, b"x", producer=7, sequence=4711) == Appended(0)
     assert await produce(partition, b"y", producer=7, sequence=4712) == Appended(1)
 
 
 async def test_after_the_last_sequence_comes_0(partition: LogPartition) -> None:
+    for producer in (7, 8):
+        await wait_for_a_lease(partition, producer)
     await produce(partition, b"a", producer=7, sequence=LAST_SEQUENCE - 1)
     assert await produce(partition, b"b", b"c", b"d", producer=7, sequence=LAST_SEQUENCE) == Appended(1)
     assert await produce(partition, b"b", b"c", b"d", producer=7, sequence=LAST_SEQUENCE) == Appended(1, True)
@@ -157,6 +160,7 @@ async def test_a_producer_that_was_silent_for_long_is_forgotten(
     clock.advance(store.options.producer_expiration_ms + 1)
     await partition.save_producers()
     assert partition.producers.by_id == {}
+    await wait_for_a_lease(partition)
     assert await produce(partition, b"x", producer=7, sequence=99) == Appended(1)
 
 

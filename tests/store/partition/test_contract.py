@@ -14,7 +14,7 @@ from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import Stored, batch, new_servers, produce, records_in, submit, values
+from tests.store.produced import Stored, batch, new_servers, produce, records_in, submit, values, wait_for_a_lease
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -347,6 +347,7 @@ async def test_what_cannot_be_restored_is_a_gap_whose_offsets_are_never_used_aga
     await either.confirm()
     assert [(gap.start, gap.end) for gap in either.gaps] == [(offsets[4] + 1, end)]
     assert either.leader_epoch == 1
+    await wait_for_a_lease(either)
     assert (await produce(either, b"new", producer=7, sequence=99)).base_offset >= end
     for partition in (either, await on(await open_store(), either)):
         found = await all_of(partition)

@@ -16,7 +16,7 @@ from headrace.store.redis.errors import OutcomeUnknown
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
-from tests.store.produced import new_servers, produce, store_of, values
+from tests.store.produced import new_servers, produce, store_of, values, wait_for_a_lease
 from tests.store.servers import Valkey
 
 PATIENCE_S = 30
@@ -57,6 +57,7 @@ async def go_back(valkey: Valkey, checkpoint: Path, *stores: Store) -> None:
 
 async def lose(valkey: Valkey, partition: Partition, first: int, *others: Store) -> Gap:
     """Produces five records that stay and five that are lost with no copy of them left; the gap that this leaves."""
+    await wait_for_a_lease(partition)
     stay = await produce_each(partition, first, first + 5)
     checkpoint = valkey.checkpoint()
     await produce_each(partition, first + 5, first + 10)

@@ -16,7 +16,7 @@ from headrace.wire.errors import KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import CONFIGS, all_of, numbers, on, produce_each
-from tests.store.produced import produce, store_of, until, values
+from tests.store.produced import produce, store_of, until, values, wait_for_a_lease
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -290,6 +290,7 @@ async def test_a_producer_that_another_node_forgot_is_not_refused(
     await other.confirm()
     clock.advance(other_store.options.producer_expiration_ms + 1000)
     await other.save_producers()
+    await wait_for_a_lease(either)
     await produce_each(either, 3, 5)
     assert values(await all_of(either)) == numbers(0, 5)
 

@@ -23,7 +23,7 @@ from headrace.wire.records import Record, decode_batch, encode_batch
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
-from tests.store.produced import Stored, produce, submit, until, values
+from tests.store.produced import Stored, produce, submit, until, values, wait_for_a_lease
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -374,6 +374,7 @@ async def test_entries_that_redis_code_wrote_to_a_store_that_lost_ours_leave_a_g
         assert found[-1].offset >= end
     else:
         assert values(found) == [*numbers(0, 10), b"meanwhile"]
+    await wait_for_a_lease(stream)
     assert (await produce(stream, b"9", producer=7, sequence=9)).duplicate is not bool(stream.gaps)
 
 

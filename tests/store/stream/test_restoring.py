@@ -13,7 +13,7 @@ from headrace.store.stream.partition import StreamPartition
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each
 from tests.store.partition.test_restarts import another_server
-from tests.store.produced import produce, store_of, until, values
+from tests.store.produced import produce, store_of, until, values, wait_for_a_lease
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 from tests.stores import of_one_server
@@ -190,6 +190,7 @@ async def test_entries_that_redis_code_wrote_among_lost_ones_are_no_gap(valkey: 
     assert not any(gap.start <= at < gap.end for gap in stream.gaps for at in offsets)
     assert (len(stream.gaps), len(stream.replaced), stream.leader_epoch) == (2, 1, 1)
     assert store_of(stream).events["gaps"] == 2
+    await wait_for_a_lease(stream)
     assert not (await produce(stream, *numbers(5, 7), producer=7, sequence=5)).duplicate
 
 
@@ -214,6 +215,7 @@ async def test_entries_that_took_the_ids_of_lost_ones_are_not_taken_for_them(val
     await come_back(stream)
     assert values(await all_of(stream)) == [*numbers(0, 3), *(b"theirs %d" % at for at in range(4))]
     assert (stream.gaps, stream.leader_epoch, len(stream.replaced)) == ([], 1, 1)
+    await wait_for_a_lease(stream)
     assert not (await produce(stream, *numbers(5, 7), producer=7, sequence=5)).duplicate
 
 

@@ -65,7 +65,7 @@ class LogPartition(Partition):
         self.index = Index(self.options.index_interval_bytes)
         self.clean.forget()
         self.snapshot_size_bytes = 0
-        self.producers = Producers(self.lost_batches)
+        self.producers = Producers(self.sequence_gaps)
         self.tail.clear()
         self.ahead.clear()
 

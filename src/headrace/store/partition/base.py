@@ -22,8 +22,8 @@ from headrace.store.partition.copies import Copies
 from headrace.store.partition.entries import Batches
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.partition.old_records import CompactionPolicy, Compactions, Limits, Trouble
-from headrace.store.partition.producers import LostBatches
 from headrace.store.partition.readable import Readable
+from headrace.store.partition.sequence_gaps import SequenceGaps
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
 from headrace.store.redis.shard import Shard
@@ -55,7 +55,7 @@ class Partition(Readable):
         self.outlook = context.outlook_of(slot)
         self.slot = slot
         self.epochs = [EpochStart(0, 0)]
-        self.lost_batches = LostBatches()
+        self.sequence_gaps = SequenceGaps(self.nodes.after_a_lease)
         self.gaps: list[Gap] = []
         self.replaced: list[Gap] = []
         """Where this node's acknowledged records were lost and may be another node's now; known here only."""

@@ -117,8 +117,8 @@ def adopt_catalogue_epoch(partition: Partition) -> None:
 def _adopt_epochs(partition: Partition, epochs: list[EpochStart]) -> None:
     """A new epoch means that records may be lost: those of any producer, whichever node they were sent to."""
     partition.epochs = epochs
-    partition.lost_batches.end = epochs[-1].start
-    partition.lost_batches.may_skip = partition.nodes.after_requests_to(origin.writer_of(partition.taken_up))
+    before = origin.writer_of(partition.taken_up)
+    partition.sequence_gaps.lose(epochs[-1].start, partition.nodes.after_requests_to(before))
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:

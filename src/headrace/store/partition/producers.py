@@ -2,8 +2,8 @@
 
 The rules are Kafka's: the last five batches of a producer are remembered and answered with their original offset; a
 batch must follow the last one without a gap; a new epoch starts at 0; an unknown or forgotten producer may start
-anywhere, unless its batch is part of a transaction. A transaction is open from its first batch to its marker; the log
-is stable up to the first batch of the oldest open transaction.
+anywhere, unless its batch is part of a transaction, but not at once (`sequence_gaps.py`). A transaction is open from
+its first batch to its marker; the log is stable up to the first batch of the oldest open transaction.
 
 The state follows from the log: it advances once a batch is in the log, never before, and a snapshot in Redis only saves
 reading the log again.
@@ -11,11 +11,10 @@ reading the log again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from headrace.store.partition.aborted import Aborted, AbortedList
+from headrace.store.partition.sequence_gaps import SequenceGaps
 from headrace.store.partition.verification import Verification
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
@@ -73,18 +72,6 @@ class Coming(msgspec.Struct, frozen=True):
     in_transaction: bool
 
 
-class LostBatches:
-    """Up to which offset batches may have been lost. A producer that has none behind it may leave some out.
-
-    But a batch that is merely on its way would be left out too, for good. So until `may_skip` says that whatever was on
-    its way has come, those that leave some out are refused for now, and sent again.
-    """
-
-    def __init__(self) -> None:
-        self.end = 0
-        self.may_skip: Callable[[], bool] = lambda: False
-
-
 class ProducerSnapshot(msgspec.Struct):
     """The producers as of `offset`: all batches below it are counted."""
 
@@ -95,12 +82,12 @@ class ProducerSnapshot(msgspec.Struct):
 class Producers:
     """The producers of one partition."""
 
-    def __init__(self, lost: LostBatches | None = None) -> None:
+    def __init__(self, gaps: SequenceGaps | None = None) -> None:
         self.by_id: dict[int, KnownProducer] = {}
         self.open: dict[int, int] = {}
         """Producer -> the first offset of its open transaction, in the order of these offsets."""
         self.aborted = AbortedList()
-        self._lost = lost or LostBatches()
+        self.gaps = gaps or SequenceGaps()
 
     def load(self, snapshot: bytes | None, aborted: AbortedList | None = None) -> int:
         """Takes a stored snapshot; returns the offset from which the log has to be read on."""
@@ -197,6 +184,8 @@ class Producers:
         if before is None:
             if header.is_transactional and header.base_sequence != 0:
                 raise _out_of_order(header, 0)
+            if header.base_sequence != 0 and not self.gaps.admits(header.producer_id):
+                raise _still_coming()
             return
         if header.producer_epoch < before.epoch:
             raise KafkaError(
@@ -212,17 +201,16 @@ class Producers:
     def _check_sequence(self, header: BatchHeader, before: Coming, is_coming: bool) -> None:
         expected = 0 if header.producer_epoch > before.epoch else before.last + 1 & _SEQUENCE_MASK
         if header.base_sequence != expected:
-            if self._lost.end and not is_coming and self._goes_on_behind_lost(header):
-                if self._lost.may_skip():
-                    return
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
-            raise _out_of_order(header, expected)
+            if is_coming or not self._goes_on_behind_lost(header):
+                raise _out_of_order(header, expected)
+            if not self.gaps.is_due():
+                raise _still_coming()
 
     def _goes_on_behind_lost(self, header: BatchHeader) -> bool:
         """Whether it follows batches that were acknowledged and that the store lost, as far as anybody can tell."""
         known = self.by_id.get(header.producer_id)
-        if known is None or not known.batches or known.batches[-1].base_offset >= self._lost.end:
-            return False  # it has sent one since
+        if known is None or not known.batches or not self.gaps.may_follow(known.batches[-1].base_offset):
+            return False
         ahead = header.base_sequence - known.batches[-1].last - 1 & _SEQUENCE_MASK
         return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2
 
@@ -251,6 +239,7 @@ class Producers:
         known = self.by_id.get(header.producer_id)
         if known is None:
             known = self.by_id[header.producer_id] = KnownProducer(header.producer_epoch, [batch])
+            self.gaps.know(header.producer_id)
         elif known.epoch != header.producer_epoch:
             known.epoch, known.batches = header.producer_epoch, [batch]
         else:
@@ -290,6 +279,10 @@ class Producers:
                 else:
                     self.open.pop(key, None)
                     del self.by_id[key]
+
+
+def _still_coming() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
 
 
 def _out_of_order(header: BatchHeader, expected: int) -> KafkaError:

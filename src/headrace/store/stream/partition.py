@@ -69,7 +69,7 @@ class StreamPartition(Partition):
         self.end = 0
         self.ids = StreamIds(self.policy.sequence_bits)
         self.index = Index(self.options.index_interval_bytes)
-        self.producers = StreamProducers(self.lost_batches)
+        self.producers = StreamProducers(self.sequence_gaps)
         self.measured: stream_trim.Measured | None = None
         self.tail.clear()
         self.count_anew()

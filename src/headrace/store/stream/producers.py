@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.store.partition.producers import KEPT_BATCHES, KnownProducer, LostBatches, Producers, SequencedBatch
+from headrace.store.partition.producers import KEPT_BATCHES, KnownProducer, Producers, SequencedBatch
+from headrace.store.partition.sequence_gaps import SequenceGaps
 from headrace.store.stream.ids import StreamIds, parse_id
 from headrace.wire.batch import BatchHeader
 
@@ -20,8 +21,8 @@ _OUTDATED = -1
 class StreamProducers(Producers):
     """The producers of one partition, in memory and in the store."""
 
-    def __init__(self, lost: LostBatches | None = None) -> None:
-        super().__init__(lost)
+    def __init__(self, gaps: SequenceGaps | None = None) -> None:
+        super().__init__(gaps)
         self.states: dict[int, bytes] = {}
         self.version = 0
         """Counts the changes of states in the store, those by other nodes too."""
@@ -77,6 +78,8 @@ class StreamProducers(Producers):
         if header.producer_id < 0:
             return
         state = (self.states[header.producer_id] if head[:1] == b" " else b"") + head + first_id
+        if header.producer_id not in self.states:
+            self.gaps.know(header.producer_id)
         self.states[header.producer_id] = state
         self.by_id[header.producer_id] = _parse(state, ids)
 
