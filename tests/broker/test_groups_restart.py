@@ -183,10 +183,9 @@ class TestStoreAway:
             redis.stop(SIGKILL)
             wait_until(lambda: leader.commit(topic, {0: 8}) == {0: COORDINATOR_NOT_AVAILABLE}, "commits went on")
             assert leader.heartbeat() == NONE
-            assert committed_offset(observer, group, topic) == 7
-            assert members.fetch_offsets(observer, f"other-{group}", None)[0] == LOAD_IN_PROGRESS
-            for version in (1, 7):
-                assert members.fetch_offsets(observer, f"other-{group}", {topic: [0]}, version)[1] == {
+            for asked in (group, f"other-{group}"):  # of the one, another node may have stored a later offset
+                assert members.fetch_offsets(observer, asked, None)[0] == LOAD_IN_PROGRESS
+                assert members.fetch_offsets(observer, asked, {topic: [0]}, 1)[1] == {
                     (topic, 0): (-1, -1, "", LOAD_IN_PROGRESS)
                 }
             redis.start()

@@ -8,6 +8,7 @@ Versions up to 7 ask for one group, later ones for several; from 10 on topics ar
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from headrace.wire.schema import ZERO_UUID
 
 _MANY_SINCE = 8
 _IDS_SINCE = 10
+_AT_ONCE = 32
+"""Groups of one request: each asks the store a question."""
 _NONE = Committed(-1, -1, "", 0, "")
 
 
@@ -49,9 +52,11 @@ class _Found(NamedTuple):
 
 async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _MANY_SINCE:
-        return OffsetFetchResponse(
-            groups=[await _group(call, asked, stable=request.require_stable) for asked in request.groups]
-        )
+        groups: list[OffsetFetchResponseGroup] = []
+        for at in range(0, len(request.groups), _AT_ONCE):
+            some = request.groups[at : at + _AT_ONCE]
+            groups += await asyncio.gather(*(_group(call, asked, stable=request.require_stable) for asked in some))
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]

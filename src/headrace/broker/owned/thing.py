@@ -264,9 +264,10 @@ class Thing(Generic[State]):
             raise
 
     async def _write_changes(self, decision: Decision[State]) -> None:
-        """Writes the changed fields and rows, if any."""
+        """Writes the changed fields and rows; what seems to change nothing may to another owner."""
         fields, rows = stored.changes_of(decision, self.fields, self.rows)
         if not fields and not rows:
+            await self._check_token()
             return
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
@@ -300,10 +301,13 @@ class Thing(Generic[State]):
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
         if self._confidence.level(self._outlook.view) is not Level.SURE or self._runtime.is_with_leases(self.name):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
-        if await self._store.owner(*self.name) != self._owner:
-            raise OwnershipLost(self.name.id)
+        await self._check_token()
         self._runtime.check_owner(self.name)
         self._is_confirmed = True
+
+    async def _check_token(self) -> None:
+        if not await self._store.is_owner(*self.name, self.owner):
+            raise OwnershipLost(self.name.id)
 
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""

@@ -23,6 +23,8 @@ OWNER = "owner"
 """The field of the document that the store itself writes."""
 _DELETED_MS = 24 * 60 * 60 * 1000
 """How long the token of a deleted thing stays: longer than an earlier owner is frozen."""
+NEVER_EXPIRES = -1
+"""Redis's answer for a document that is stored; of a deleted one only the owner's token is left, for a while."""
 _LOST_BY_NOBODY = -1
 """Instead of the number of a token that the store may have lost."""
 
@@ -89,11 +91,14 @@ class OwnedStore:
         """Where a thing is: the server that has it, now and later."""
         return self._topology.slot_of(self._keys.document(org, name))
 
-    async def owner(self, org: str, name: str) -> str | None:
-        """The token of the current owner; None while nothing is stored."""
+    async def is_owner(self, org: str, name: str, owner: str) -> bool:
+        """Whether the thing is still ours by this token; if it is empty, whether there still is no such thing."""
         document = self._keys.document(org, name)
-        found = await self._topology.slot_of(document).link.call("HGET", document, OWNER)
-        return found.decode() if found else None
+        link = self._topology.slot_of(document).link
+        found = await link.call("HGET", document, OWNER) or b""
+        if not owner and found:
+            return bool(await link.call("PTTL", document) != NEVER_EXPIRES)
+        return bool(found == owner.encode())
 
     async def take(self, org: str, name: str) -> Taken | None:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
