@@ -42,6 +42,8 @@ class Thing(Generic[State]):
         self.fields: dict[str, Any] = {}
         """The document as it is stored."""
         self.rows: dict[Any, Any] = {}
+        self._tried: stored.Both = {}, {}
+        """The last write. If it failed, the store may have it all the same."""
         self.is_gone = False
         """Deleted, or another node's: whoever still waits looks it up again."""
         self.has_stalled = False
@@ -272,7 +274,7 @@ class Thing(Generic[State]):
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
             await self._kind.before_rows_go(self.name, doomed)
-        packed = stored.packed(self._kind, fields, rows)
+        packed, self._tried = stored.packed(self._kind, fields, rows), (fields, rows)
         await self._store.write(*self.name, await self._own(), packed)
         stored.apply(self.fields, fields)
         stored.apply(self.rows, rows)
@@ -283,6 +285,7 @@ class Thing(Generic[State]):
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
+        self._tried = dict.fromkeys(self.fields), dict.fromkeys(self.rows)
         await stored.delete(self._store, self._kind, self.name, self._owner, claimed)
         self._kind.buried(self.name, self.rows)
 
@@ -339,7 +342,7 @@ class Thing(Generic[State]):
         self._owner = taken.owner
         if self.state is not None and (claimed := self._kind.claimed(self.state)) is not None:
             await self._kind.claim(self.name, claimed)
-        await stored.write_back(self._store, self._kind, self.name, taken, self.fields, self.rows)
+        await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
         self._confidence.end(look)
         if seen is not None and seen.term != view.term:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
