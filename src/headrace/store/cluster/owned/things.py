@@ -9,13 +9,17 @@ rows it has. Every thing is listed before it is stored, so that a new owner find
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import msgspec
 
-from headrace.store.redis.errors import StoreError
+from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.errors import RedisError, StoreError
 from headrace.store.redis.link import Argument
+from headrace.store.redis.replicas import NotEnoughReplicas
+from headrace.store.redis.shard import Shard
 from headrace.store.redis.topology import Slot, Topology
 from headrace.wire.errors import ErrorCode
 
@@ -66,6 +70,20 @@ class OwnershipLost(StoreError):
 
     def __init__(self, name: str) -> None:
         super().__init__(ErrorCode.NOT_COORDINATOR, f"another node owns '{name}'")
+
+
+@contextmanager
+def noted(shard: Shard) -> Iterator[None]:
+    """Around a write: notes whether the server rejects it. One that is away, or has lost the slot, does not."""
+    try:
+        yield
+    except StoreError as error:
+        why = error.__cause__ if isinstance(error, NotConfirmed) and error.__cause__ else error
+        is_rejected = isinstance(why, NotConfirmed | NotEnoughReplicas)
+        if is_rejected or (isinstance(why, RedisError) and not why.is_redirect):
+            shard.owned_writes.met(server=shard.name, why=str(error))
+        raise
+    shard.owned_writes.passed()
 
 
 class OwnedStore:
@@ -139,9 +157,10 @@ class OwnedStore:
         here: bool = False,
     ) -> Taken | None:
         arguments: list[Argument] = [above, self._process, int(create), lost]
-        scripts = self.slot_of(org, name).scripts
-        run = scripts.run_here if here else scripts.run
-        reply = await run("take_owned", self._both(org, name), arguments)
+        slot = self.slot_of(org, name)
+        run = slot.scripts.run_here if here else slot.scripts.run
+        with noted(slot.shard):
+            reply = await run("take_owned", self._both(org, name), arguments)
         if reply is None:
             return None
         owner, fields, rows = reply
@@ -180,11 +199,12 @@ class OwnedStore:
         """A write that is redirected is not made: what is known was seen on another server, and has to be seen here."""
         both = self._both(org, name)
         slot, copied = self._topology.slot_of(both[0]), self._topology.copied
-        await copied.check(slot.shard)
-        timeline = slot.link.timeline
-        if not await slot.scripts.run_here(script, both, arguments):
-            raise OwnershipLost(name)
-        await copied.confirm(slot, timeline, both[0])
+        with noted(slot.shard):
+            await copied.check(slot.shard)
+            timeline = slot.link.timeline
+            if not await slot.scripts.run_here(script, both, arguments):
+                raise OwnershipLost(name)
+            await copied.confirm(slot, timeline, both[0])
 
     def _both(self, org: str, name: str) -> list[str]:
         return [self._keys.document(org, name), self._keys.rows(org, name)]
