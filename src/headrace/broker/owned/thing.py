@@ -392,9 +392,8 @@ class Thing(Generic[State]):
 
     def retry_timers(self, error: KafkaError) -> None:
         """Timers could not be decided: they are due again soon."""
-        if error.code != ErrorCode.NOT_COORDINATOR:
-            title = self._kind.title
-            log.info(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
+        title = self._kind.title
+        log.debug(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
         if not self.is_gone:
             self._alarm.cancel()
             self._alarm.set(self._runtime.now_ms() + _RETRY_MS)

@@ -32,6 +32,7 @@ from headrace.store.cluster.nodes.endpoints import Node, Registration, State
 from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
+from headrace.store.lasting import Lasting
 from headrace.store.redis.errors import OutcomeUnknown, StoreAway, StoreError
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Nodes:
         self._known: dict[int, Node] = {}
         """Nodes alive before an outage, which count as alive until then."""
         self._are_rows_lost = False
+        self._without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
+        self._without_id = Lasting(log, "this node has lost its id", "this node has its id again", logging.ERROR)
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -267,9 +270,11 @@ class Nodes:
             began, pause_s = now_s(), every_s
             try:
                 await self.renew()
+                self._without_lease.over()
+                self._without_id.over()
                 pause_s = max(every_s - (now_s() - began), min(every_s, _RETRY_S))
             except NodeIdTaken as error:
-                log.error("this node has lost its id", extra={"why": str(error)})
+                self._without_id.met(why=str(error))
             except (StoreAway, OutcomeUnknown) as error:
                 log.debug("the lease was not renewed", extra={"why": str(error)})
                 with contextlib.suppress(StoreAway):
@@ -306,7 +311,7 @@ class Nodes:
             if all(one.row.token != self._token for one in self.seen):  # the store lost our row alone
                 await self._claim()
         elif not self.is_leaving:
-            log.warning("this node's lease expired; claiming it again", extra={"node": self.me.id})
+            self._without_lease.met(node=self.me.id)
             await self._claim_when_free()
             self.on_claim()
 
