@@ -12,7 +12,7 @@ from headrace.store.store import Store
 from tests.broker.owned.tally import Add, End, Read, Strike, Tallies
 from tests.broker.owned.test_runtime import document, rows, tallies
 from tests.store.conftest import OpenStore
-from tests.store.produced import is_up, until
+from tests.store.produced import cut_off, is_up, until
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -67,6 +67,26 @@ async def test_a_write_whose_answer_was_lost_is_undone_and_no_loss(
     refused = tallies.ask("a", *event)
     await trap.sprung.wait()
     assert (await refused).startswith("refused")
+    await until(lambda: is_up(store))
+    assert await tallies.ask("a", Read) == 1
+    assert (document(valkey)[b"total"], rows(valkey)) == (b"1", {b"me": b"1"})
+    assert not was_told(caplog)
+
+
+async def test_so_is_one_behind_which_others_were_refused_because_the_store_was_away(
+    open_store: OpenStore, proxy: Proxy, valkey: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await open_store(via=proxy)
+    tallies = Tallies(store)
+    await tallies.ask("a", Add, "me", 1)
+    trap = proxy.trap("lose reply", lambda command: b"total" in command)
+    refused = tallies.ask("a", Add, "you", 1)
+    await trap.sprung.wait()
+    await cut_off(store, proxy)
+    assert (await refused).startswith("refused")
+    for event in ((Add, "they", 1), (End,)):
+        assert (await tallies.ask("a", *event)).startswith("refused")
+    proxy.is_open = True
     await until(lambda: is_up(store))
     assert await tallies.ask("a", Read) == 1
     assert (document(valkey)[b"total"], rows(valkey)) == (b"1", {b"me": b"1"})

@@ -43,7 +43,7 @@ class Thing(Generic[State]):
         """The document as it is stored."""
         self.rows: dict[Any, Any] = {}
         self._tried: stored.Both = {}, {}
-        """The last write. If it failed, the store may have it all the same."""
+        """The last write that was sent. If it failed, the store may have it all the same."""
         self.is_gone = False
         """Deleted, or another node's: whoever still waits looks it up again."""
         self.has_stalled = False
@@ -274,7 +274,8 @@ class Thing(Generic[State]):
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
             await self._kind.before_rows_go(self.name, doomed)
-        packed, self._tried = stored.packed(self._kind, fields, rows), (fields, rows)
+        packed = stored.packed(self._kind, fields, rows)
+        self._tried = (fields, rows) if self.link.is_up else self._tried
         await self._store.write(*self.name, await self._own(), packed)
         stored.apply(self.fields, fields)
         stored.apply(self.rows, rows)
@@ -285,7 +286,7 @@ class Thing(Generic[State]):
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
-        self._tried = dict.fromkeys(self.fields), dict.fromkeys(self.rows)
+        self._tried = (dict.fromkeys(self.fields), dict.fromkeys(self.rows)) if self.link.is_up else self._tried
         await stored.delete(self._store, self._kind, self.name, self._owner, claimed)
         self._kind.buried(self.name, self.rows)
 
