@@ -19,6 +19,7 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from tests.broker.members import LOAD_IN_PROGRESS, commit, fetch_offsets
 from tests.broker.peers import IdempotentProducer, batch_of, connect, fetch, fetch_request, metadata, produce, values_of
 from tests.broker_process import BrokerProcess, RedisProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
@@ -92,6 +93,23 @@ def test_requests_are_refused_for_now_while_redis_is_silent(
     redis.send_signal(Signals.SIGCONT)
     everything_works_again(connection, topic)
     assert '"a request failed' not in broker.log
+
+
+@pytest.mark.parametrize("version", [1, 2, 7, 8, 9])
+def test_committed_offsets_are_not_answered_from_memory_but_with_an_error_that_consumers_retry(
+    redis: RedisProcess, connection: BrokerConnection, topic: str, group: str, version: int
+) -> None:
+    """To Java's consumer 15 is fatal, and aiokafka's looks for errors in partitions only."""
+    assert commit(connection, group, topic, {0: 7}) == {0: 0}
+    redis.stop(Signals.SIGKILL)
+    loading, rows = fetch_offsets(connection, group, {topic: [0]}, version)
+    assert loading == (LOAD_IN_PROGRESS if version > 1 else 0)
+    assert rows == ({(topic, 0): (-1, -1, "", LOAD_IN_PROGRESS)} if version < 8 else {})
+    redis.start()
+    wait_until(
+        lambda: fetch_offsets(connection, group, {topic: [0]}, version) == (0, {(topic, 0): (7, -1, "", 0)}),
+        "the offset is not answered again",
+    )
 
 
 def test_a_fetch_whose_answer_does_not_come_gets_an_error_that_consumers_expect(

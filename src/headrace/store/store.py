@@ -21,6 +21,7 @@ from headrace.organisations import DEFAULT_ORGANISATION
 from headrace.store.cluster.announcements import Announcements
 from headrace.store.cluster.identity import kafka_uuid, new_id
 from headrace.store.cluster.nodes.endpoints import Node
+from headrace.store.cluster.nodes.keeping import keep, stay_awake
 from headrace.store.cluster.nodes.leases import Leases, renewal_timeout_ms
 from headrace.store.cluster.nodes.neighbours import Neighbours
 from headrace.store.cluster.nodes.nodes import Nodes
@@ -133,8 +134,8 @@ class Store:
             await self.leases.start()
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
             await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
-            self.spawn(self.nodes.stay_awake())
-            self.spawn(self.nodes.keep())  # what follows may take longer than a lease
+            self.spawn(stay_awake(self.nodes, self.leases))
+            self.spawn(keep(self.nodes, self.leases))  # what follows may take longer than a lease
             await patiently(self.default.load, self._load_security)
             await self.announcements.start()
         except BaseException:
@@ -153,6 +154,7 @@ class Store:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
         await patiently(self.nodes.serve, self.announcements.nodes_changed)
         self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
+        self.nodes.is_restored = lambda: self.takeovers.are_settled
         self.neighbours.follow()
 
     def _wake_moved(self) -> None:

@@ -134,7 +134,7 @@ class Takeovers:
         """Returns once no suspect is left, other nodes' included, or after a while; it goes on in the background."""
         self._is_running = True
         self._store.spawn(self._run())
-        await self._patiently(lambda: self._are_settled)
+        await self._patiently(lambda: self.are_settled)
 
     async def settle(self) -> None:
         """Call it before epochs are shown: after a change of servers or nodes it waits for our own partitions.
@@ -142,19 +142,20 @@ class Takeovers:
         A change costs one bounded wait, however long taking over goes on.
         """
         now = self._now
-        if not self._is_running or self._are_settled or self._shown == now:
+        if not self._is_running or self.are_settled or self._shown == now:
             return
         self._woken.set()
-        await self._patiently(lambda: self._are_settled or self._seen == self._now)
+        await self._patiently(lambda: self.are_settled or self._seen == self._now)
         self._shown = now
 
     def look(self) -> None:
         """The store was looked at: if another run of it answers, there is something to do."""
-        if not self._are_settled:
+        if not self.are_settled:
             self._woken.set()
 
     @property
-    def _are_settled(self) -> bool:
+    def are_settled(self) -> bool:
+        """Whether no partition is left whose leader epoch may have to rise."""
         return all(one.takeover.is_settled for one in self._store.organisations.values())
 
     async def _patiently(self, holds: Callable[[], bool]) -> None:
@@ -176,7 +177,7 @@ class Takeovers:
             self._seen = began
             self._round_ended.set()
             self._round_ended.clear()
-            if self._are_settled:
+            if self.are_settled:
                 await self._rest()
             else:
                 await asyncio.sleep(max(_EVERY_S, (now_s() - began_s) * _REST))

@@ -33,6 +33,13 @@ class Add(NamedTuple):
     number: int
 
 
+class Strike(NamedTuple):
+    """Removes a row."""
+
+    token: Any
+    who: str
+
+
 class Read(NamedTuple):
     token: Any
 
@@ -71,6 +78,8 @@ class TallyMachine:
         match event:
             case Add(token, who, number):
                 return self._add(state, token, who, number, now_ms)
+            case Strike(token, who):
+                return Decision(state, rows={who: None}, replies=((token, "struck"),))
             case Read(token):
                 return Decision(state, replies=((token, state.total if state else None),))
             case Wait(token):

@@ -83,7 +83,7 @@ class Coordinator:
         """A group for looking at; the caller checks whether it exists."""
         try:
             name = Name(org, group_id)
-            found = await self._groups.look(name)
+            found = await self._groups.current(name)
             return await self.pending.settle(name) if self.pending.may_have_some(name) else found
         except KafkaError as error:
             raise _as_coordinator_error(error) from None

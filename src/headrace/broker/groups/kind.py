@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,12 +24,7 @@ from headrace.store.cluster.owned.groups import (
     unpack_row,
 )
 from headrace.store.cluster.owned.mirror import Mirror
-from headrace.store.cluster.owned.things import OwnershipLost
-from headrace.store.redis.copied_writes import NotConfirmed
-from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
-
-log = logging.getLogger(__name__)
 
 
 def coordinator_error(error: KafkaError) -> ErrorCode:
@@ -70,7 +64,6 @@ class GroupKind:
         self._feed = feed
         self._settings = settings
         self._ids = _Ids(clock)
-        self._told_trouble = ""
         self.pending: set[Name] = set()
         """Groups that have offsets pending in transactions, since this node stored one; some may have none any more."""
 
@@ -78,17 +71,7 @@ class GroupKind:
         return ClassicMachine(self._settings, self._ids, name.org)
 
     def refusal(self, event: Any, error: KafkaError) -> Any:
-        cause = error.__cause__ if isinstance(error, NotConfirmed) else None
-        passes = isinstance(cause or error, StoreAway | OutcomeUnknown | OwnershipLost)
-        if isinstance(error, StoreError) and not passes and not (isinstance(error, RedisError) and error.is_redirect):
-            self._tell(str(error))
         return refusal(event, coordinator_error(error))
-
-    def _tell(self, trouble: str) -> None:
-        """Once, not with every commit of every member."""
-        if trouble != self._told_trouble:
-            self._told_trouble = trouble
-            log.error("the store rejects writes of groups", extra={"why": trouble})
 
     # -- the group and its commits as they are stored -----------------------------------------------------------
 
@@ -125,7 +108,6 @@ class GroupKind:
             await self._mirror.destroy(*name, places)
 
     def rows_stored(self, name: Name, rows: Mapping[Row, Committed | PendingCommit | None]) -> None:
-        self._told_trouble = ""
         for row, committed in rows.items():
             if isinstance(committed, PendingCommit):
                 self.pending.add(name)

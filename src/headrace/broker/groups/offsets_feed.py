@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.broker.owned.contract import Name
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.owned.groups import Committed, PendingCommit, PendingOffset, Row
+from headrace.store.lasting import Lasting
 from headrace.store.redis.errors import PartitionGone, StoreAway
 from headrace.wire.batch import read_header
 from headrace.wire.errors import KafkaError
@@ -65,6 +66,12 @@ class OffsetsFeed:
         self.is_open = self._due.__contains__
         """Whether an organisation's topic is read: asked with every commit."""
         self._appending: set[str] = set()
+        self._postponed = Lasting(
+            log,
+            "writing to __consumer_offsets is postponed",
+            "writing to __consumer_offsets is no longer postponed",
+            logging.INFO,
+        )
 
     def open(self, org: str) -> None:
         """From now on commits are noted."""
@@ -101,16 +108,18 @@ class OffsetsFeed:
                 try:
                     if records:
                         await self._append(org, encode_batch(records))
+                        self._postponed.over(org)
                 except PartitionGone:
                     self.close(org)
                 except KafkaError as error:
-                    log.info("writing to __consumer_offsets is postponed", extra={"why": str(error)})
+                    self._postponed.met(org, why=str(error))
                     for key, shown in taken.items():
                         due.setdefault(key, shown)
                     pause_s = _RETRY_S
                 await asyncio.sleep(pause_s)
         finally:
             self._appending.discard(org)
+            self._postponed.over(org)
 
     async def _append(self, org: str, batch: bytes) -> None:
         """At the end of the log, whoever leads it."""

@@ -8,6 +8,7 @@ Versions up to 7 ask for one group, later ones for several; from 10 on topics ar
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ from headrace.groups.classic import Group
 from headrace.security.acls import Operation
 from headrace.store.cluster.identity import from_kafka_uuid
 from headrace.store.cluster.owned.groups import Committed, PendingOffset
-from headrace.store.redis.errors import StoreError
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -33,9 +33,10 @@ from headrace.wire.messages.offset_fetch import (
 )
 from headrace.wire.schema import ZERO_UUID
 
-_GROUP_ERROR_SINCE = 2
 _MANY_SINCE = 8
 _IDS_SINCE = 10
+_AT_ONCE = 32
+"""Groups of one request: each asks the store a question."""
 _NONE = Committed(-1, -1, "", 0, "")
 
 
@@ -51,21 +52,23 @@ class _Found(NamedTuple):
 
 async def handle(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if call.version >= _MANY_SINCE:
-        return OffsetFetchResponse(
-            groups=[await _group(call, asked, stable=request.require_stable) for asked in request.groups]
-        )
+        groups: list[OffsetFetchResponseGroup] = []
+        for at in range(0, len(request.groups), _AT_ONCE):
+            some = request.groups[at : at + _AT_ONCE]
+            groups += await asyncio.gather(*(_group(call, asked, stable=request.require_stable) for asked in some))
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     found = await _group(call, asked, stable=request.require_stable)
-    if found.error_code and call.version < _GROUP_ERROR_SINCE:
+    if found.error_code:
         found.topics = _refused(topics or [], found.error_code)
     return OffsetFetchResponse(error_code=found.error_code, topics=[_old_form(topic) for topic in found.topics])
 
 
 def _refused(topics: list[OffsetFetchRequestTopics], error_code: int) -> list[OffsetFetchResponseTopics]:
-    """Version 1 has no place for a group's error but its partitions."""
+    """Version 1 has no other place for a group's error, and in later ones aiokafka looks nowhere else."""
     rows = [[_row(number, _NONE, ErrorCode(error_code)) for number in topic.partition_indexes] for topic in topics]
     return [OffsetFetchResponseTopics(name=topic.name, partitions=r) for topic, r in zip(topics, rows, strict=True)]
 
@@ -89,10 +92,10 @@ async def _group(call: Call, asked: OffsetFetchRequestGroup, *, stable: bool) ->
             _hold_back(group, found := list(found))
     except NotAuthorized as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
-    except StoreError:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except KafkaError as error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
+        is_elsewhere = error.code == ErrorCode.NOT_COORDINATOR
+        code = ErrorCode.NOT_COORDINATOR if is_elsewhere else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
     rows = [OffsetFetchResponseTopics(topic.topic_id, topic.name, topic.partitions) for topic in found]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=rows)
 

@@ -10,7 +10,8 @@ The rules, and where they are kept:
 1. A thing has one event at a time, in order of arrival, each decided once (`thing.py`). An event that changes nothing
    durable is decided and answered at once, in the same iteration of the event loop.
 2. Every write carries the owner's token; the write of a node that was replaced without knowing it is refused
-   (`store/cluster/owned/things.py`).
+   (`store/cluster/owned/things.py`). What is read for a client is compared with the token too (`current` in
+   `runtime.py`), and so is a decision of which nothing is left to write.
 3. Cached state is only as good as the last sign of trouble (`store/confidence.py`). After one the thing is taken
    again: if another node owned it meanwhile, the cache is dropped; if the store went back in time, it gets back what
    was acknowledged.

@@ -102,6 +102,18 @@ class Runtime(Generic[State]):
         self.submit(name, Looked(future, make_event))
         return await future
 
+    async def current(self, name: Name) -> Thing[State]:
+        """The thing with everything that any node had acknowledged when this was called.
+
+        Our lease does not guarantee that: a node that joins, or deposes this one, takes over before we know of it.
+        """
+        while True:
+            thing = await self.look(name)
+            if await self.stored.is_owner(*name, thing.owner):
+                return thing
+            thing.doubt()
+            await self._store.nodes.look_again()
+
     async def look_at_all(self, org: str) -> list[Thing[State]]:
         """Every thing of this node; raises if one cannot be loaded."""
         names = [name for name in await self.names(org) if self.may_decide(name)]

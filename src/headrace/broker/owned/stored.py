@@ -6,7 +6,6 @@ What cannot be read is reported, and costs nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from headrace.broker.owned.contract import Decision, Kind, Name
@@ -16,9 +15,11 @@ from headrace.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
+Both = tuple[Document, dict[Any, Any]]
+"""Fields and rows."""
 
 
-def changes_of(decision: Decision[Any], fields: Document, rows: dict[Any, Any]) -> tuple[Document, dict[Any, Any]]:
+def changes_of(decision: Decision[Any], fields: Document, rows: dict[Any, Any]) -> Both:
     """The fields and rows that a decision sets to something else; None removes."""
     wanted = decision.fields
     changed_rows = {row: value for row, value in decision.rows.items() if value is not None or row in rows}
@@ -44,15 +45,20 @@ def packed(kind: Kind[Any], fields: Document, rows: dict[Any, Any]) -> Changes:
     )
 
 
-async def write_back(
-    store: OwnedStore, kind: Kind[Any], name: Name, taken: Taken, fields: Document, rows: dict[Any, Any]
-) -> None:
-    """Writes back what the store lost, and removes what was never acknowledged or is deleted."""
-    ours = packed(kind, fields, rows)
-    changes = Changes(_difference(taken.fields, ours.fields), _difference(taken.rows, ours.rows))
-    if changes.fields or changes.rows:
-        await store.restore(*name, taken.owner, changes)
+async def write_back(store: OwnedStore, kind: Kind[Any], name: Name, taken: Taken, ours: Both, tried: Both) -> None:
+    """Writes back what the store lost, and removes what was never acknowledged or is deleted.
+
+    `tried` is the last write, which the store may have though nobody was told so: that is no loss.
+    """
+    found = unpacked_fields(kind, name, taken), unpacked_rows(kind, name, taken)
+    fields, rows = map(_difference, found, ours)
+    if not fields and not rows:
+        return
+    await store.restore(*name, taken.owner, packed(kind, fields, rows))
+    if any(map(_is_lost, (fields, rows), found, tried)):
         log.warning(f"the store had lost state of a {kind.title}: written again", extra={kind.title: name.id})
+    else:
+        log.debug(f"a write of a {kind.title} that was not acknowledged is undone", extra={kind.title: name.id})
 
 
 async def delete(store: OwnedStore, kind: Kind[Any], name: Name, owner: str | None, claimed: str | None) -> None:
@@ -71,9 +77,13 @@ async def delete(store: OwnedStore, kind: Kind[Any], name: Name, owner: str | No
         log.info(f"names of a deleted {kind.title} are left", extra={kind.title: name.id, "why": str(error)})
 
 
-def _difference(found: Mapping[str, bytes], wanted: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-    changes = {field: raw for field, raw in wanted.items() if found.get(field) != raw}
+def _difference(found: dict[Any, Any], wanted: dict[Any, Any]) -> dict[Any, Any]:
+    changes = {key: value for key, value in wanted.items() if found.get(key) != value}
     return changes | dict.fromkeys(found.keys() - wanted.keys())
+
+
+def _is_lost(changes: dict[Any, Any], found: dict[Any, Any], tried: dict[Any, Any]) -> bool:
+    return any(found.get(key) != tried.get(key, value) for key, value in changes.items())
 
 
 def unpacked_fields(kind: Kind[Any], name: Name, taken: Taken) -> dict[str, Any]:

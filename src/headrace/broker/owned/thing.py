@@ -42,6 +42,8 @@ class Thing(Generic[State]):
         self.fields: dict[str, Any] = {}
         """The document as it is stored."""
         self.rows: dict[Any, Any] = {}
+        self._tried: stored.Both = {}, {}
+        """The last write that was sent. If it failed, the store may have it all the same."""
         self.is_gone = False
         """Deleted, or another node's: whoever still waits looks it up again."""
         self.has_stalled = False
@@ -264,14 +266,16 @@ class Thing(Generic[State]):
             raise
 
     async def _write_changes(self, decision: Decision[State]) -> None:
-        """Writes the changed fields and rows, if any."""
+        """Writes the changed fields and rows; what seems to change nothing may to another owner."""
         fields, rows = stored.changes_of(decision, self.fields, self.rows)
         if not fields and not rows:
+            await self._check_token()
             return
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
             await self._kind.before_rows_go(self.name, doomed)
         packed = stored.packed(self._kind, fields, rows)
+        self._tried = (fields, rows) if self.link.is_up else self._tried
         await self._store.write(*self.name, await self._own(), packed)
         stored.apply(self.fields, fields)
         stored.apply(self.rows, rows)
@@ -282,6 +286,7 @@ class Thing(Generic[State]):
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
         claimed = self._kind.claimed(self.state) if self.state is not None else None
         await self._kind.before_rows_go(self.name, list(self.rows))
+        self._tried = (dict.fromkeys(self.fields), dict.fromkeys(self.rows)) if self.link.is_up else self._tried
         await stored.delete(self._store, self._kind, self.name, self._owner, claimed)
         self._kind.buried(self.name, self.rows)
 
@@ -300,10 +305,13 @@ class Thing(Generic[State]):
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
         if self._confidence.level(self._outlook.view) is not Level.SURE or self._runtime.is_with_leases(self.name):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
-        if await self._store.owner(*self.name) != self._owner:
-            raise OwnershipLost(self.name.id)
+        await self._check_token()
         self._runtime.check_owner(self.name)
         self._is_confirmed = True
+
+    async def _check_token(self) -> None:
+        if not await self._store.is_owner(*self.name, self.owner):
+            raise OwnershipLost(self.name.id)
 
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""
@@ -335,7 +343,7 @@ class Thing(Generic[State]):
         self._owner = taken.owner
         if self.state is not None and (claimed := self._kind.claimed(self.state)) is not None:
             await self._kind.claim(self.name, claimed)
-        await stored.write_back(self._store, self._kind, self.name, taken, self.fields, self.rows)
+        await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
         self._confidence.end(look)
         if seen is not None and seen.term != view.term:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
@@ -385,9 +393,8 @@ class Thing(Generic[State]):
 
     def retry_timers(self, error: KafkaError) -> None:
         """Timers could not be decided: they are due again soon."""
-        if error.code != ErrorCode.NOT_COORDINATOR:
-            title = self._kind.title
-            log.info(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
+        title = self._kind.title
+        log.debug(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
         if not self.is_gone:
             self._alarm.cancel()
             self._alarm.set(self._runtime.now_ms() + _RETRY_MS)

@@ -24,6 +24,7 @@ from headrace.broker.transactions.opened import expire, open_from
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.identity import from_kafka_uuid
 from headrace.store.cluster.owned.transactions import StoredOpen
+from headrace.store.lasting import Lasting
 from headrace.store.partition.verification import Verification, moment_of
 from headrace.store.redis.errors import PartitionGone
 from headrace.transactions.events import Finished
@@ -68,6 +69,9 @@ class Finisher:
         self.finished: Counter[str] = Counter()
         """Transactions by their outcome."""
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._postponed = Lasting(
+            log, "finishing transactions is postponed", "finishing transactions is no longer postponed", logging.INFO
+        )
 
     @property
     def _server(self) -> str:
@@ -79,8 +83,12 @@ class Finisher:
         if name not in self._tasks and known is not None and known.is_unfinished(self._server):
             task = asyncio.create_task(self._finish(thing), name=f"finish {name.id}")
             self._tasks[name] = task
-            task.add_done_callback(lambda _: self._tasks.pop(name, None))
+            task.add_done_callback(lambda _: self._ended(name))
         return self._tasks.get(name)
+
+    def _ended(self, name: Name) -> None:
+        self._tasks.pop(name, None)
+        self._postponed.over(name)
 
     def stop(self) -> None:
         for task in self._tasks.values():
@@ -103,8 +111,7 @@ class Finisher:
                 await self._look_again(thing)
                 return
             except KafkaError as error:
-                extra = {"transactional_id": thing.name.id, "why": str(error)}
-                log.info("finishing a transaction is postponed", extra=extra)
+                self._postponed.met(thing.name, transactional_id=thing.name.id, why=str(error))
             except Exception:
                 log.exception("finishing a transaction failed", extra={"transactional_id": thing.name.id})
             await asyncio.sleep(pause_s)

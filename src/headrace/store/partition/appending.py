@@ -58,8 +58,7 @@ class Appender(ABC, Generic[F]):
         self._flight: F | None = None
         self._sendings = self._sent_on = 0
         """How often something was sent, and on which timeline: a reply to another time has nothing to say."""
-        self._is_due = False
-        self._is_id_refused = False
+        self._is_due = self._is_id_refused = False
         self._recovering: asyncio.Task[None] | None = None
         self._verifying: asyncio.Task[None] | None = None
 
@@ -272,6 +271,7 @@ class Appender(ABC, Generic[F]):
             self._lose_track(flight)
             return
         if is_taken:
+            self._partition.shard.memory.appends.passed()
             if self._queue:
                 self._pump()
             return

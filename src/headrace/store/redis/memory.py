@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from headrace.store.lasting import LastingInRounds
 from headrace.store.redis.errors import RedisError
 from headrace.store.redis.link import RedisLink, parse_info
 
@@ -44,7 +45,7 @@ class Memory:
         self._high_mark_percent = high_mark_percent
         self._may_evict = may_evict
         self._policy = NO_EVICTION
-        self._told_kind = ""
+        self.appends = LastingInRounds(log, "redis rejects appends", "redis accepts appends again")
 
     async def look(self) -> str:
         """Learns how full the server is; gives its policy for when it is."""
@@ -54,7 +55,6 @@ class Memory:
         self.percent = used * 100 // limit if limit else 0
         mark = limit * self._high_mark_percent // 100
         self._set_full(bool(limit) and used >= mark, f"{used >> 20} MiB used of {limit >> 20} MiB")
-        self._told_kind = ""
         return facts.get("maxmemory_policy", NO_EVICTION)
 
     async def room(self) -> Room | None:
@@ -91,9 +91,8 @@ class Memory:
         """Learns from a refusal before the next look does."""
         if error.kind == "OOM":
             self._set_full(True, "Redis rejects writes")
-        elif error.kind != self._told_kind:
-            self._told_kind = error.kind
-            log.error("redis rejects appends", extra={"why": str(error)})
+        else:
+            self.appends.met(why=str(error))
 
     def _set_full(self, full: bool, why: str) -> None:
         if full and not self.is_full:

@@ -8,8 +8,10 @@ unavailable.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
+from headrace.store.lasting import LastingInRounds
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
 from headrace.store.redis.errors import StoreRefused
@@ -17,6 +19,8 @@ from headrace.store.redis.link import RedisLink
 from headrace.store.redis.memory import NO_EVICTION, Memory
 from headrace.store.redis.replicas import Replicas
 from headrace.store.redis.scripts import Scripts
+
+log = logging.getLogger(__name__)
 
 _OLDEST_REDIS = (6, 2)
 
@@ -37,6 +41,11 @@ class Shard:
             self.link,
             lambda name, timeout_ms: RedisLink(self.link.address, name, timeout_ms, locate=locate),
             options.replica_timeout_ms,
+        )
+        self.owned_writes = LastingInRounds(
+            log,
+            "the store rejects writes of groups and transactional ids",
+            "the store accepts writes of groups and transactional ids again",
         )
         self._options = options
 

@@ -132,6 +132,8 @@ class Topology(ABC):
         for shard in self.shards:
             if shard.link.is_up:
                 shard.memory.note_policy(await shard.memory.look())
+                shard.memory.appends.round_ended()
+                shard.owned_writes.round_ended()
                 await shard.replicas.look()
 
     async def room(self) -> Room | None:

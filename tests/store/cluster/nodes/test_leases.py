@@ -17,7 +17,7 @@ from headrace.store.redis.errors import StoreError
 from headrace.store.store import Store
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import cut_off, is_up, until
+from tests.store.produced import cut_off, is_up, new_servers, until
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
 
@@ -152,6 +152,51 @@ async def test_after_an_outage_that_cost_the_store_its_data_all_that_were_alive_
     clock.advance(LEASE_MS)
     await first.nodes.renew()
     assert ids(first) == [0, 1]
+
+
+async def test_a_node_that_looks_before_it_has_put_its_own_row_back_waits_for_all_that_were_alive(
+    valkey: Valkey, open_store: OpenStore
+) -> None:
+    """The store came back empty, and one of three nodes was the first to register again."""
+    nothing = valkey.checkpoint()
+    first, second, third = [await open_store(node_lease_ms=LEASE_MS) for _ in range(3)]
+    await until(lambda: ids(first) == ids(second) == ids(third) == [0, 1, 2])
+    async with new_servers(first, second, third):
+        valkey.go_back_to(nothing)
+    for store in (first, second, third):
+        await store.leases.wait_up(20)
+    await first.nodes.renew()
+    for store in (second, third, first):
+        assert await refreshed(store) == [0, 1, 2]
+    await second.nodes.renew()
+    await first.nodes.renew()
+    assert await refreshed(first) == [0, 1, 2]
+
+
+async def test_a_node_that_overslept_while_the_store_went_back_lets_the_others_restore_it_first(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await until(lambda: ids(first) == ids(second) == [0, 1])
+    checkpoint = valkey.checkpoint()
+    async with new_servers(first, second):
+        valkey.go_back_to(checkpoint)
+    for store in (first, second):
+        await store.leases.wait_up(20)
+    valkey.ask("DEL", first.keys.node(0))  # it ran out, and the other one took over
+    is_restored = [False]
+    first.nodes.is_restored = lambda: is_restored[0]
+    clock.advance(LEASE_MS)
+    assert first.nodes.has_overslept
+    await second.nodes.renew()
+    await first.nodes.renew()
+    assert ids(first) == [1]
+    await first.nodes.renew()
+    assert ids(first) == [1]
+    is_restored[0] = True
+    await first.nodes.renew()
+    assert ids(first) == [0, 1]
+    assert await refreshed(second) == [0, 1]
 
 
 async def test_a_process_that_was_stopped_past_its_lease_does_not_wait_for_the_dead(

@@ -15,7 +15,6 @@ would lead it next: each can serve all of it as soon as it leads, so all replica
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterable
@@ -25,12 +24,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headrace.clock import Clock
+from headrace.store.cluster.nodes.absence import Absence
 from headrace.store.cluster.nodes.endpoints import Node, Registration, State
 from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
 from headrace.store.cluster.nodes.outages import Outages
-from headrace.store.redis.errors import OutcomeUnknown, StoreAway, StoreError
+from headrace.store.lasting import Lasting
+from headrace.store.redis.errors import StoreError
 
 if TYPE_CHECKING:
     from headrace.store.cluster.catalogue import Topic
@@ -39,14 +40,9 @@ log = logging.getLogger(__name__)
 
 ANY_ID: Final = -1
 """A node that has no id yet: it takes a free one."""
-_RENEWALS_IN_A_LEASE: Final = 4
-"""One that is late must not cost the lease."""
 _SLEPT_OF_A_LEASE: Final = 1 / 2
 """A process that stood still for so much of a lease has slept; it looks at its clock much more often."""
-_TICKS_IN_A_LEASE: Final = 12
 _CLAIM_POLL_S: Final = 0.05
-_RETRY_S: Final = 0.05
-"""After the connection of a renewal broke: there is less time left than usual."""
 _REQUEST_S: Final = 60.0
 """How long clients wait for an answer: librdkafka for a minute, Java's for half of it."""
 
@@ -77,19 +73,20 @@ class Nodes:
         self._now_s = clock.monotonic_s
         self._token = process
         self._state: State = "serving"
+        self._yields = False
+        """Whether it served, and says that it is starting until others have restored what they acknowledged."""
         self._leadership = Leadership(self.live)
         self._valid_until = 0.0
         self._slept_s = self._lease_s * _SLEPT_OF_A_LEASE
         self._awake_at = 0.0
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
         self._moved_at = -math.inf
-        self._replaced_at = self._replaced_term = -math.inf
-        """When our lease was last found not to be held, and the last term in which others may have led because of it.
-
-        They go on for up to a lease, until they see that it is held again. Then a new term begins.
-        """
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
+        self._absence = Absence(self._lease_s)
+        self.is_restored: Callable[[], bool] = lambda: True
+        """Whether all partitions have been taken up since another server answers."""
+        self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
 
     # -- what others ask ----------------------------------------------------------------------------------------
 
@@ -137,11 +134,8 @@ class Nodes:
         return is_another and any(one.row.token == process and one.row.state != "gone" for one in self.seen)
 
     def was_replaced_since(self, term: int) -> bool:
-        """Whether other nodes may have led our partitions after a term, and only just: our lease was not held.
-
-        While the store is silent nobody takes over. What happened more than a minute ago a store hardly loses.
-        """
-        return term <= self._replaced_term and self._now_s() - self._replaced_at < _REQUEST_S
+        """Whether other nodes may have led our partitions after a term, and only just."""
+        return self._absence.hides(term, self._now_s())
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
@@ -247,7 +241,8 @@ class Nodes:
         before = holder.token if holder is not None and holder.makes_way_for(self._mine) else ""
         if not await self._leases.claim(self._mine, instead_of=before):
             return False
-        self.outages.are_rows_lost = holder is None
+        if holder is None:
+            self.outages.lose_rows(asked)
         self._awake_at, self._valid_until = asked, asked + self._lease_s
         self.term += 1
         await self.refresh()
@@ -258,39 +253,11 @@ class Nodes:
         if not self.has_overslept:
             self._awake_at = self._now_s()
 
-    async def stay_awake(self) -> None:
-        """Notes that the process runs, until it is cancelled."""
-        while True:
-            self.note_awake()
-            await asyncio.sleep(self._lease_s / _TICKS_IN_A_LEASE)
-
-    async def keep(self) -> None:
-        """Renews the lease, well within its time, until it is cancelled: slow answers do not make it rarer."""
-        now_s = asyncio.get_running_loop().time
-        every_s = pause_s = self._lease_s / _RENEWALS_IN_A_LEASE
-        while True:
-            await asyncio.sleep(pause_s)
-            began, pause_s = now_s(), every_s
-            try:
-                await self.renew()
-                pause_s = max(every_s - (now_s() - began), min(every_s, _RETRY_S))
-            except NodeIdTaken as error:
-                log.error("this node has lost its id", extra={"why": str(error)})
-            except (StoreAway, OutcomeUnknown) as error:
-                log.debug("the lease was not renewed", extra={"why": str(error)})
-                with contextlib.suppress(StoreAway):
-                    await self._leases.wait_up(every_s)
-                    pause_s = _RETRY_S
-            except StoreError as error:
-                log.debug("the lease was not renewed", extra={"why": str(error)})
-            except Exception:
-                log.exception("renewing the lease failed")
-
     async def renew(self) -> None:
         """Keeps the lease; claims it again if it ran out meanwhile."""
         if self.is_leaving:
             return
-        if self.has_overslept:
+        if has_overslept := self.has_overslept:
             # The server may have been stopped too, and be replaced: it would still give us the lease.
             await self._leases.check_server()
         asked = self._now_s()
@@ -303,22 +270,33 @@ class Nodes:
             self._wait_for_known()
         if has_run_out or not is_ours:
             self._moved_at = asked
-            if not was_silent and not self.is_alone:
-                self._replaced_at, self._replaced_term = asked, math.inf
+            if not self.is_alone and (has_overslept or not was_silent):  # while the store is silent nobody takes over
+                self._end_absence(asked)
         if is_ours:
-            self.outages.are_rows_lost = False
-            if self._replaced_term == math.inf and asked - self._replaced_at >= self._lease_s:
-                self._replaced_term = self.term
-            if has_run_out or self._replaced_term == self.term:
+            if has_run_out or self._absence.is_over(asked, self.term):
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
-            if all(one.row.token != self._token for one in self.seen):  # the store lost our row alone
+            if self._is_row_lost:
                 await self._claim()
+            if self._yields and (self.is_restored() or not self._absence.yields(asked)):
+                await self.serve()
+                self._yields = False
+                self.on_claim()
         elif not self.is_leaving:
-            log.warning("this node's lease expired; claiming it again", extra={"node": self.me.id})
+            self.without_lease.met(node=self.me.id)
             await self._claim_when_free()
             self.on_claim()
+
+    def _end_absence(self, now_s: float) -> None:
+        is_elsewhere = self._timeline not in (None, self._leases.timeline)
+        self._absence.end(now_s, to_another_server=is_elsewhere)
+        if is_elsewhere and self._state == "serving":
+            self._state, self._yields = "starting", True
+
+    @property
+    def _is_row_lost(self) -> bool:
+        return all(one.row.token != self._token for one in self.seen)
 
     async def _am_deposed(self) -> bool:
         row = await self._leases.row(self.me.id)
@@ -363,6 +341,8 @@ class Nodes:
         before, self._timeline = self._timeline, self._leases.timeline
         if before is not None and before != self._timeline:
             self._wait_for_known()
+        if self._is_row_lost:
+            self.outages.lose_rows(self._now_s())
         live = self._alive(self.seen)
         if live != self.live:
             self._change(live)
@@ -381,10 +361,12 @@ class Nodes:
 
     def _alive(self, seen: list[SeenLease]) -> list[Node]:
         held = [one.row for one in seen if one.is_held and not (self.is_leaving and one.row.node.id == self.me.id)]
-        alive = {one.node.id: one.node for one in held if one.state == "serving"}
+        alive = self.outages.survivors(seen, self._now_s())
+        alive |= {one.node.id: one.node for one in held if one.state == "serving"}
+        if self._state == "starting":
+            alive.pop(self.me.id, None)
         if not alive:  # all are starting: somebody has to look after the partitions meanwhile
             alive = {one.node.id: one.node for one in held}
-        alive = self.outages.survivors(seen, self._now_s()) | alive
         return [alive[id] for id in sorted(alive)] or [self.me]
 
     def _wait_for_known(self) -> None:

@@ -28,8 +28,8 @@ class Outages:
         """When the first renewal was sent that has no answer yet."""
         self._known: dict[int, Node] = {}
         self._known_until = 0.0
-        self.are_rows_lost = False
-        """Whether the store lost the rows of the nodes, too."""
+        self._rows_lost_until = 0.0
+        """The store lost the rows of the nodes, too: who has none has not left."""
 
     @property
     def is_silent(self) -> bool:
@@ -51,13 +51,19 @@ class Outages:
         self._known = {node.id: node for node in live}
         self._known_until = now_s + self._lease_s
 
+    def lose_rows(self, now_s: float) -> None:
+        """Our own row was not there."""
+        self._rows_lost_until = now_s + self._lease_s
+
     def survivors(self, seen: list[SeenLease], now_s: float) -> dict[int, Node]:
         """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""
         if now_s >= self._known_until:
             return {}
-        rows = {one.row.node.id: one.row for one in seen}
-        return {
-            id: node
-            for id, node in self._known.items()
-            if (id in rows and rows[id].state != "gone") or (id not in rows and self.are_rows_lost)
-        }
+        is_alive = {one.row.node.id: _may_serve(one) for one in seen}
+        are_rows_lost = now_s < self._rows_lost_until
+        return {id: node for id, node in self._known.items() if is_alive.get(id, are_rows_lost)}
+
+
+def _may_serve(one: SeenLease) -> bool:
+    """Whether a node was not found dead, and does not say itself that it is only starting."""
+    return one.row.state != "gone" and not (one.is_held and one.row.state == "starting")

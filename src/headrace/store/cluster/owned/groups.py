@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.store.cluster.owned.things import OwnedKeys, OwnedStore
+from headrace.store.cluster.owned.things import NEVER_EXPIRES, OwnedKeys, OwnedStore
 from headrace.store.keys import ClusterKeys
 from headrace.store.redis.topology import Topology
 from headrace.wire.topic_partition import TopicPartition
@@ -43,8 +43,6 @@ class PendingCommit(msgspec.Struct, frozen=True, array_like=True):
 
 Row = TopicPartition | PendingOffset
 _PENDING = "\0txn:"
-_NEVER_EXPIRES = -1
-"""Redis's answer for a document that is stored; of a deleted one only the owner's token is left, for a while."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Committed).decode
 _decode_pending = msgspec.json.Decoder(PendingCommit).decode
@@ -85,7 +83,7 @@ class GroupStore:
         if holder == group_id:
             return True
         group = keys.group(holder)
-        if await self._topology.slot_of(group).link.call("PTTL", group) == _NEVER_EXPIRES:
+        if await self._topology.slot_of(group).link.call("PTTL", group) == NEVER_EXPIRES:
             return False
         return bool(await slugs.scripts.run("replace_slug", [keys.group_slugs], [slug, holder, group_id]))
 

@@ -9,13 +9,17 @@ rows it has. Every thing is listed before it is stored, so that a new owner find
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 import msgspec
 
-from headrace.store.redis.errors import StoreError
+from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.errors import RedisError, StoreError
 from headrace.store.redis.link import Argument
+from headrace.store.redis.replicas import NotEnoughReplicas
+from headrace.store.redis.shard import Shard
 from headrace.store.redis.topology import Slot, Topology
 from headrace.wire.errors import ErrorCode
 
@@ -23,6 +27,8 @@ OWNER = "owner"
 """The field of the document that the store itself writes."""
 _DELETED_MS = 24 * 60 * 60 * 1000
 """How long the token of a deleted thing stays: longer than an earlier owner is frozen."""
+NEVER_EXPIRES = -1
+"""Redis's answer for a document that is stored; of a deleted one only the owner's token is left, for a while."""
 _LOST_BY_NOBODY = -1
 """Instead of the number of a token that the store may have lost."""
 
@@ -66,6 +72,20 @@ class OwnershipLost(StoreError):
         super().__init__(ErrorCode.NOT_COORDINATOR, f"another node owns '{name}'")
 
 
+@contextmanager
+def noted(shard: Shard) -> Iterator[None]:
+    """Around a write: notes whether the server rejects it. One that is away, or has lost the slot, does not."""
+    try:
+        yield
+    except StoreError as error:
+        why = error.__cause__ if isinstance(error, NotConfirmed) and error.__cause__ else error
+        is_rejected = isinstance(why, NotConfirmed | NotEnoughReplicas)
+        if is_rejected or (isinstance(why, RedisError) and not why.is_redirect):
+            shard.owned_writes.met(server=shard.name, why=str(error))
+        raise
+    shard.owned_writes.passed()
+
+
 class OwnedStore:
     """Reads and writes the things of one kind."""
 
@@ -89,11 +109,14 @@ class OwnedStore:
         """Where a thing is: the server that has it, now and later."""
         return self._topology.slot_of(self._keys.document(org, name))
 
-    async def owner(self, org: str, name: str) -> str | None:
-        """The token of the current owner; None while nothing is stored."""
+    async def is_owner(self, org: str, name: str, owner: str) -> bool:
+        """Whether the thing is still ours by this token; if it is empty, whether there still is no such thing."""
         document = self._keys.document(org, name)
-        found = await self._topology.slot_of(document).link.call("HGET", document, OWNER)
-        return found.decode() if found else None
+        link = self._topology.slot_of(document).link
+        found = await link.call("HGET", document, OWNER) or b""
+        if not owner and found:
+            return bool(await link.call("PTTL", document) != NEVER_EXPIRES)
+        return bool(found == owner.encode())
 
     async def take(self, org: str, name: str) -> Taken | None:
         """Takes ownership of a stored thing; writes of earlier owners are refused from now on."""
@@ -134,9 +157,10 @@ class OwnedStore:
         here: bool = False,
     ) -> Taken | None:
         arguments: list[Argument] = [above, self._process, int(create), lost]
-        scripts = self.slot_of(org, name).scripts
-        run = scripts.run_here if here else scripts.run
-        reply = await run("take_owned", self._both(org, name), arguments)
+        slot = self.slot_of(org, name)
+        run = slot.scripts.run_here if here else slot.scripts.run
+        with noted(slot.shard):
+            reply = await run("take_owned", self._both(org, name), arguments)
         if reply is None:
             return None
         owner, fields, rows = reply
@@ -175,11 +199,12 @@ class OwnedStore:
         """A write that is redirected is not made: what is known was seen on another server, and has to be seen here."""
         both = self._both(org, name)
         slot, copied = self._topology.slot_of(both[0]), self._topology.copied
-        await copied.check(slot.shard)
-        place = slot.place
-        if not await slot.scripts.run_here(script, both, arguments):
-            raise OwnershipLost(name)
-        await copied.confirm(slot, place, both[0])
+        with noted(slot.shard):
+            await copied.check(slot.shard)
+            place = slot.place
+            if not await slot.scripts.run_here(script, both, arguments):
+                raise OwnershipLost(name)
+            await copied.confirm(slot, place, both[0])
 
     def _both(self, org: str, name: str) -> list[str]:
         return [self._keys.document(org, name), self._keys.rows(org, name)]

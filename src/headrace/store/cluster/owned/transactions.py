@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.store.cluster.owned.things import OWNER, Changes, OwnedKeys, OwnedStore, OwnershipLost
+from headrace.store.cluster.owned.things import OWNER, Changes, OwnedKeys, OwnedStore, OwnershipLost, noted
 from headrace.store.keys import ClusterKeys
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.link import Argument
@@ -211,14 +211,15 @@ class TransactionStore(OwnedStore):
         """A write of the owner: not on a server that it has not seen the id on."""
         keys = self._keys_of(org, name)
         slot, copied = self._topology.slot_of(keys[0]), self._topology.copied
-        await copied.check(slot.shard)
-        place = slot.place
-        reply = await slot.scripts.run_here(script, keys, arguments)
-        if reply == _NOT_OWNER:
-            raise OwnershipLost(name)
-        if reply == _MOVED:
-            raise TransactionMoved
-        await copied.confirm(slot, place, keys[0])
+        with noted(slot.shard):
+            await copied.check(slot.shard)
+            place = slot.place
+            reply = await slot.scripts.run_here(script, keys, arguments)
+            if reply == _NOT_OWNER:
+                raise OwnershipLost(name)
+            if reply == _MOVED:
+                raise TransactionMoved
+            await copied.confirm(slot, place, keys[0])
 
     def _keys_of(self, org: str, name: str) -> list[str]:
         keys = self._all_keys.of(org)

@@ -1,0 +1,47 @@
+"""When this node was away: its lease was not held, and other nodes led its partitions and owned its groups.
+
+They go on for up to a lease after it is back, until they see that its lease is held again.
+
+If the store went back in time meanwhile, only they have what they acknowledged. So a node that comes back from such an
+absence to another server first lets them restore it: it counts as starting until they have, or for some leases.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+_HARDLY_LOST_S: Final = 60.0
+"""What happened before that a store hardly loses."""
+_LEASES_TO_YIELD: Final = 10
+
+
+class Absence:
+    """The last absence."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._ended_at = self._last_term = -math.inf
+        """The last term in which others may have led is not known until a lease has passed."""
+        self._yields_until = -math.inf
+
+    def end(self, now_s: float, *, to_another_server: bool) -> None:
+        """The lease was found not to be held, and is claimed again."""
+        self._ended_at, self._last_term = now_s, math.inf
+        if to_another_server:
+            self._yields_until = now_s + self._lease_s * _LEASES_TO_YIELD
+
+    def is_over(self, now_s: float, term: int) -> bool:
+        """Whether others have just stopped for sure, so that a new term begins."""
+        is_over = self._last_term == math.inf and now_s - self._ended_at >= self._lease_s
+        if is_over:
+            self._last_term = term
+        return is_over
+
+    def hides(self, term: int, now_s: float) -> bool:
+        """Whether others may have led after a term, and only just."""
+        return term <= self._last_term and now_s - self._ended_at < _HARDLY_LOST_S
+
+    def yields(self, now_s: float) -> bool:
+        """Whether others are still given time to restore what they acknowledged."""
+        return now_s < self._yields_until
