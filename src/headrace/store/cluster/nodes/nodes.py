@@ -270,14 +270,17 @@ class Nodes:
             self._wait_for_known()
         if has_run_out or not is_ours:
             self._moved_at = asked
-            if not self.is_alone and (has_overslept or not was_silent):  # while the store is silent nobody takes over
-                self._end_absence(asked)
+            is_elsewhere = self._timeline not in (None, self._leases.timeline)
+            # A lease that is valid is lost with the store. While the store is silent nobody takes over.
+            was_away = (has_overslept or not was_silent) if has_run_out else not is_elsewhere
+            if was_away and not self.is_alone:
+                self._end_absence(asked, is_elsewhere)
         if is_ours:
             if has_run_out or self._absence.is_over(asked, self.term):
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
-            if self._is_row_lost:
+            if all((one.row.token, one.row.state) != (self._token, self._state) for one in self.seen):
                 await self._claim()
             if self._yields and (self.is_restored() or not self._absence.yields(asked)):
                 await self.serve()
@@ -288,15 +291,10 @@ class Nodes:
             await self._claim_when_free()
             self.on_claim()
 
-    def _end_absence(self, now_s: float) -> None:
-        is_elsewhere = self._timeline not in (None, self._leases.timeline)
+    def _end_absence(self, now_s: float, is_elsewhere: bool) -> None:
         self._absence.end(now_s, to_another_server=is_elsewhere)
         if is_elsewhere and self._state == "serving":
             self._state, self._yields = "starting", True
-
-    @property
-    def _is_row_lost(self) -> bool:
-        return all(one.row.token != self._token for one in self.seen)
 
     async def _am_deposed(self) -> bool:
         row = await self._leases.row(self.me.id)
@@ -341,7 +339,7 @@ class Nodes:
         before, self._timeline = self._timeline, self._leases.timeline
         if before is not None and before != self._timeline:
             self._wait_for_known()
-        if self._is_row_lost:
+        if all(one.row.token != self._token for one in self.seen):
             self.outages.lose_rows(self._now_s())
         live = self._alive(self.seen)
         if live != self.live:
