@@ -263,7 +263,7 @@ class Nodes:
         asked = self._now_s()
         self.outages.ask(asked)
         is_ours = await self._leases.renew(self._mine)
-        was_silent = self.outages.hear(self._now_s())
+        was_silent = self.outages.was_long(self._now_s())
         has_run_out = asked >= self._valid_until
         is_lost = not is_ours and not has_run_out and not await self._am_deposed()
         if is_lost or was_silent:
@@ -290,6 +290,7 @@ class Nodes:
             self.without_lease.met(node=self.me.id)
             await self._claim_when_free()
             self.on_claim()
+        self.outages.end()
 
     def _end_absence(self, now_s: float, is_elsewhere: bool) -> None:
         self._absence.end(now_s, to_another_server=is_elsewhere)

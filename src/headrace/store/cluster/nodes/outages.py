@@ -25,7 +25,7 @@ class Outages:
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
         self._silent_since: float | None = None
-        """When the first renewal was sent that has no answer yet."""
+        """When the first renewal began that is not done yet: the look behind it has no answer, either."""
         self._known: dict[int, Node] = {}
         self._known_until = 0.0
         self._rows_lost_until = 0.0
@@ -33,18 +33,21 @@ class Outages:
 
     @property
     def is_silent(self) -> bool:
-        """Whether a renewal waits for its answer."""
+        """Whether a renewal is not done yet."""
         return self._silent_since is not None
 
     def ask(self, now_s: float) -> None:
-        """A renewal is sent."""
+        """A renewal begins."""
         if self._silent_since is None:
             self._silent_since = now_s
 
-    def hear(self, now_s: float) -> bool:
-        """A renewal was answered: whether leases may have run out before that."""
-        since, self._silent_since = self._silent_since, None
-        return since is not None and now_s - since >= self._lease_s * _SILENCE_OF_A_LEASE
+    def was_long(self, now_s: float) -> bool:
+        """A renewal is answered: whether leases may have run out before that."""
+        return self._silent_since is not None and now_s - self._silent_since >= self._lease_s * _SILENCE_OF_A_LEASE
+
+    def end(self) -> None:
+        """A renewal is done."""
+        self._silent_since = None
 
     def wait_for(self, live: list[Node], now_s: float) -> None:
         """Counts nodes as alive for one lease."""
