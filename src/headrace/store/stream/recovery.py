@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.store.partition import losses, origin
-from headrace.store.partition.entries import Entry
+from headrace.store.partition.entries import NO_OFFSET, Entry, base_of
 from headrace.store.partition.losses import Gap
 from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.link import Argument
@@ -368,6 +368,15 @@ async def _restore_exceptions(partition: StreamPartition) -> None:
 
 
 async def _restore_side_keys(partition: StreamPartition) -> None:
-    """Log start and losses may have gone back too."""
+    """Log start, losses and index may have gone back too."""
     await partition.save_start(partition.log_start)
     await losses.save_again(partition)
+    link, keys, index = partition.link, partition.keys, partition.index
+    index.forget_before(partition.log_start)
+    newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
+    stored = base_of(newest[0]) if newest else NO_OFFSET
+    for point in [index.point(at) for at in range(len(index)) if index.offsets[at] > stored]:
+        rows = await partition.rows_from(point.offset, 1, link)
+        if not rows:
+            break
+        partition.store_point(point, parse_id(rows[0][0]))
