@@ -7,8 +7,11 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from headrace.store.partition.base import Partition
+from headrace.store.partition.losses import Gap
 from headrace.store.store import Store
 from headrace.store.stream.ids import StreamId, parse_id
+from headrace.store.stream.other_history import compare
 from headrace.store.stream.partition import StreamPartition
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each
@@ -161,12 +164,12 @@ def server_ms(valkey: Valkey) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-def keep_away(stream: StreamPartition) -> None:
+def keep_away(stream: Partition) -> None:
     address = stream.shard.link.address
     stream.shard.link.address = msgspec.structs.replace(address, path="/nowhere")
 
 
-async def come_back(stream: StreamPartition) -> None:
+async def come_back(stream: Partition) -> None:
     address = stream.shard.link.address
     stream.shard.link.address = msgspec.structs.replace(address, path=stream.shard.reads.address.path)
     await until(lambda: stream.link.is_up)
@@ -219,3 +222,24 @@ async def test_entries_that_took_the_ids_of_lost_ones_are_not_taken_for_them(val
 
 def own_offsets(stream: StreamPartition, ids: list[StreamId]) -> list[int]:
     return [stream.ids.offset_of(one) for one in ids]
+
+
+@of_one_server
+async def test_only_what_is_not_in_the_stream_of_batches_that_cannot_be_restored_is_lost(
+    valkey: Valkey, lost: Lost
+) -> None:
+    """Another node may have been faster with some of them, and somebody wrote behind those."""
+    stream, (first, second) = lost.stream, lost.ids
+    batches = list(stream.tail.since(own_offsets(stream, first)[0]))
+    for identity, number in zip(first, (3, 4), strict=True):
+        valkey.ask("XADD", stream.keys.log, str(identity), "value", str(number))
+    valkey.ask("XADD", stream.keys.log, str(second[-1].next), "value", "theirs")
+    await come_back(stream)
+    assert values(await all_of(stream)) == [*numbers(0, 5), b"theirs"]
+    assert (stream.gaps, stream.replaced) == ([Gap(batches[1].base, batches[1].end)], [gap_of(stream, second)])
+    assert await compare(stream, batches[:1]) is None
+
+
+def gap_of(stream: StreamPartition, ids: list[StreamId]) -> Gap:
+    offsets = own_offsets(stream, ids)
+    return Gap(offsets[0], offsets[-1] + 1)
