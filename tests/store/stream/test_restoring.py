@@ -243,3 +243,60 @@ async def test_only_what_is_not_in_the_stream_of_batches_that_cannot_be_restored
 def gap_of(stream: StreamPartition, ids: list[StreamId]) -> Gap:
     offsets = own_offsets(stream, ids)
     return Gap(offsets[0], offsets[-1] + 1)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_the_index_of_a_restored_stream_is_stored_again(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    """Each point with the entry that is at it, or the next one, also where ids tell no offsets."""
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    assert isinstance(stream, StreamPartition)
+    await produce_each(stream, 0, 3)
+    valkey.ask("XADD", stream.keys.log, f"{server_ms(valkey)}-{1 << 20}", "value", "not restored")
+    await stream.confirm()
+    await produce_each(stream, 3, 6)
+    await stream.confirm()  # behind the last point
+    points = valkey.stream(stream.keys.index)
+    valkey.ask("DEL", stream.keys.index, stream.keys.log)
+    stream.doubt()
+    assert values(await all_of(stream)) == numbers(0, 6)
+    entries = [row[0] for row in valkey.stream(stream.keys.log)]
+    entries.insert(3, entries[3])
+    assert valkey.stream(stream.keys.index) == [
+        (point, fields | {b"i": entry}) for (point, fields), entry in zip(points, entries, strict=True)
+    ]
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert (other.index.offsets, other.index.totals) == (stream.index.offsets, stream.index.totals)
+    assert await all_of(other) == await all_of(stream)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_an_index_that_lost_its_first_points_is_made_again(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    offsets = await produce_each(stream, 0, 6)
+    points = valkey.stream(stream.keys.index)[:1]
+    valkey.ask("XTRIM", stream.keys.index, "MAXLEN", 2)
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert (other.index.offsets[0], other.index.entries) == (offsets[0], 6)
+    assert await other.find_time(0) == await stream.find_time(0)
+    await until(lambda: valkey.stream(stream.keys.index)[:1] == points)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_an_index_of_a_trimmed_stream_stays_as_it_is(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    offsets = await produce_each(stream, 0, 8)
+    await stream.delete_before(offsets[2] + 1)
+    valkey.ask("XTRIM", stream.keys.log, "MAXLEN", 3)
+    points = valkey.stream(stream.keys.index)
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert valkey.stream(stream.keys.index) == points
+    assert list(other.index.offsets) == [int(point.split(b"-")[0]) for point, _ in points]
