@@ -18,6 +18,8 @@ from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each, read_from
 from tests.store.produced import new_servers, produce, store_of, values, wait_for_a_lease
 from tests.store.servers import Valkey
+from tests.store.stream.test_restoring import come_back, keep_away
+from tests.stores import of_one_server
 
 PATIENCE_S = 30
 
@@ -95,6 +97,44 @@ async def test_a_node_that_led_before_takes_no_loss_of_a_later_leader_back(
         # A consumer inside the second gap, which fetches with epoch 2, goes on.
         assert values(await read_from(partition, second.start)) == [b"next"]
         assert values(await all_of(partition)) == [*numbers(0, 5), b"between", *numbers(10, 15), b"next"]
+
+
+@of_one_server
+@pytest.mark.parametrize("leads_again", [True, False])
+async def test_what_a_node_has_of_records_that_another_one_left_a_margin_for_is_reported(
+    valkey: Valkey,
+    store: Store,
+    open_store: OpenStore,
+    configs: dict[str, str],
+    leads_again: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    either = await made_for(1, open_store, store, configs)
+    offsets = await produce_each(either, 0, 3)
+    checkpoint = valkey.checkpoint()
+    offsets += await produce_each(either, 3, 6)
+    either.link.drop("the test keeps it away")
+    valkey.go_back_to(checkpoint, start=False)
+    keep_away(either)
+    valkey.start()
+    valkey.ask("DEL", store.keys.node(0))
+    valkey.ask("HDEL", store.keys.nodes, 0)
+    other = await on(await open_store(node_id=1), either)
+    await produce(other, b"next")
+    assert store_of(other).events == {"margins": 1}
+    if leads_again:
+        await store_of(other).close()
+    await store.leases.wait_up(PATIENCE_S)
+    await store.nodes.refresh()
+    await come_back(either)
+
+    assert values(await all_of(either)) == [*numbers(0, 3), b"next"]
+    [told] = [record for record in caplog.records if "history differs" in record.message]
+    stored = losses.parse(valkey.ask("HMGET", either.keys.meta, *losses.FIELDS))
+    [replaced] = stored.replaced
+    assert (told.__dict__["from_offset"], told.__dict__["to_offset"]) == (replaced.start, replaced.end)
+    assert (replaced.start, replaced.end) == (offsets[3], offsets[5] + 1)
+    assert store.events == {"replaced": 1}
 
 
 async def test_losses_that_two_nodes_note_at_once_are_both_kept(either: Partition, open_store: OpenStore) -> None:

@@ -264,6 +264,35 @@ async def test_what_a_deleted_log_held_before_the_cache_is_a_gap(
     await produce_each(either, 21, 22)
 
 
+@pytest.mark.parametrize("next_node", [0, 1])
+async def test_what_was_restored_before_a_restart_or_a_move_is_a_gap_once_it_is_lost(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str], next_node: int
+) -> None:
+    """The next node's cache has none of it: where it begins is known from the store alone."""
+    store = await open_store(node_id=0, index_interval_bytes=1)
+    partition = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    offsets = await produce_each(partition, 0, 3)
+    for at in (3, 6):
+        await empty(valkey, partition)
+        offsets += await produce_each(partition, at, at + 3)
+    assert (values(await all_of(partition)), partition.gaps) == (numbers(0, 9), [])
+    await store.close()
+    partition = await on(await open_store(node_id=next_node, index_interval_bytes=1), partition)
+    await produce_each(partition, 9, 12)
+    await empty(valkey, partition)
+    [gap] = partition.gaps
+    assert gap.start <= offsets[0]
+    assert gap.end > offsets[-1]
+    assert values(await all_of(partition)) == numbers(9, 12)
+
+
+async def empty(valkey: Valkey, partition: Partition) -> None:
+    """The store loses all of a partition; returns when what the cache has of it is there again."""
+    valkey.ask("DEL", partition.keys.log, *partition.keys.all())
+    partition.doubt()
+    await partition.confirm()
+
+
 async def test_what_was_deleted_on_purpose_before_the_cache_is_no_gap(
     valkey: Valkey, store: Store, either: Partition
 ) -> None:

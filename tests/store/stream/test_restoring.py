@@ -7,8 +7,11 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from headrace.store.partition.base import Partition
+from headrace.store.partition.losses import Gap
 from headrace.store.store import Store
 from headrace.store.stream.ids import StreamId, parse_id
+from headrace.store.stream.other_history import compare
 from headrace.store.stream.partition import StreamPartition
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each
@@ -161,12 +164,12 @@ def server_ms(valkey: Valkey) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-def keep_away(stream: StreamPartition) -> None:
+def keep_away(stream: Partition) -> None:
     address = stream.shard.link.address
     stream.shard.link.address = msgspec.structs.replace(address, path="/nowhere")
 
 
-async def come_back(stream: StreamPartition) -> None:
+async def come_back(stream: Partition) -> None:
     address = stream.shard.link.address
     stream.shard.link.address = msgspec.structs.replace(address, path=stream.shard.reads.address.path)
     await until(lambda: stream.link.is_up)
@@ -221,3 +224,81 @@ async def test_entries_that_took_the_ids_of_lost_ones_are_not_taken_for_them(val
 
 def own_offsets(stream: StreamPartition, ids: list[StreamId]) -> list[int]:
     return [stream.ids.offset_of(one) for one in ids]
+
+
+@of_one_server
+async def test_only_what_is_not_in_the_stream_of_batches_that_cannot_be_restored_is_lost(
+    valkey: Valkey, lost: Lost
+) -> None:
+    """Another node may have been faster with some of them, and somebody wrote behind those."""
+    stream, (first, second) = lost.stream, lost.ids
+    batches = list(stream.tail.since(own_offsets(stream, first)[0]))
+    for identity, number in zip(first, (3, 4), strict=True):
+        valkey.ask("XADD", stream.keys.log, str(identity), "value", str(number))
+    valkey.ask("XADD", stream.keys.log, str(second[-1].next), "value", "theirs")
+    await come_back(stream)
+    assert values(await all_of(stream)) == [*numbers(0, 5), b"theirs"]
+    assert (stream.gaps, stream.replaced) == ([Gap(batches[1].base, batches[1].end)], [gap_of(stream, second)])
+    assert await compare(stream, batches[:1]) is None
+
+
+def gap_of(stream: StreamPartition, ids: list[StreamId]) -> Gap:
+    offsets = own_offsets(stream, ids)
+    return Gap(offsets[0], offsets[-1] + 1)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_the_index_of_a_restored_stream_is_stored_again(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    """Each point with the entry that is at it, or the next one, also where ids tell no offsets."""
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    assert isinstance(stream, StreamPartition)
+    await produce_each(stream, 0, 3)
+    valkey.ask("XADD", stream.keys.log, f"{server_ms(valkey)}-{1 << 20}", "value", "not restored")
+    await stream.confirm()
+    await produce_each(stream, 3, 6)
+    await stream.confirm()  # behind the last point
+    points = valkey.stream(stream.keys.index)
+    valkey.ask("DEL", stream.keys.index, stream.keys.log)
+    stream.doubt()
+    assert values(await all_of(stream)) == numbers(0, 6)
+    entries = [row[0] for row in valkey.stream(stream.keys.log)]
+    entries.insert(3, entries[3])
+    assert valkey.stream(stream.keys.index) == [
+        (point, fields | {b"i": entry}) for (point, fields), entry in zip(points, entries, strict=True)
+    ]
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert (other.index.offsets, other.index.totals) == (stream.index.offsets, stream.index.totals)
+    assert await all_of(other) == await all_of(stream)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_an_index_that_lost_its_first_points_is_made_again(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    offsets = await produce_each(stream, 0, 6)
+    points = valkey.stream(stream.keys.index)[:1]
+    valkey.ask("XTRIM", stream.keys.index, "MAXLEN", 2)
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert (other.index.offsets[0], other.index.entries) == (offsets[0], 6)
+    assert await other.find_time(0) == await stream.find_time(0)
+    await until(lambda: valkey.stream(stream.keys.index)[:1] == points)
+
+
+@pytest.mark.parametrize("configs", STREAMS)
+async def test_an_index_of_a_trimmed_stream_stays_as_it_is(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store = await open_store(index_interval_bytes=1)
+    stream = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    offsets = await produce_each(stream, 0, 8)
+    await stream.delete_before(offsets[2] + 1)
+    valkey.ask("XTRIM", stream.keys.log, "MAXLEN", 3)
+    points = valkey.stream(stream.keys.index)
+    other = await on(await open_store(index_interval_bytes=1), stream)
+    assert valkey.stream(stream.keys.index) == points
+    assert list(other.index.offsets) == [int(point.split(b"-")[0]) for point, _ in points]

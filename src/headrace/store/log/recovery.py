@@ -219,10 +219,6 @@ async def recover(partition: LogPartition) -> None:
 async def _take_other_history(partition: LogPartition, ours: Entry) -> None:
     """Another writer reused offsets that were given out: the store's history is the truth now, and read again."""
     other = await compare(partition, ours)
-    log.error(
-        "the store's history differs from what was acknowledged",
-        extra={"partition": repr(partition), "from_offset": other.replaced.start, "to_offset": other.replaced.end},
-    )
     await losses.note_replaced(partition, other.replaced)
     if not other.missing or other.end > partition.end:
         # The epoch rises behind all that is there: what was written meanwhile has an older one.

@@ -159,7 +159,15 @@ async def record_gaps(partition: Partition, gaps: list[Gap]) -> None:
 
 
 async def note_replaced(partition: Partition, replaced: Gap) -> None:
-    """Makes it durable that this node's records were lost at offsets that may be another node's now."""
+    """Makes it durable and visible that this node's records were lost at offsets that may be another node's now.
+
+    A margin there is no report: it says that something may be lost.
+    """
+    if replaced not in partition.replaced:
+        log.error(
+            "the store's history differs from what was acknowledged",
+            extra={"partition": repr(partition), "from_offset": replaced.start, "to_offset": replaced.end},
+        )
     partition.replaced = united(partition.replaced, [replaced])
     saved = False
     while not saved:

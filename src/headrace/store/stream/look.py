@@ -28,7 +28,7 @@ async def load(partition: StreamPartition) -> None:
     """Loads a partition, and the stream behind the last index point."""
     partition.forget()
     link, keys, ids = partition.link, partition.keys, partition.ids
-    exists, beside, owner, facts, seen, producers, points, table = await link.pipeline(
+    exists, beside, owner, facts, seen, producers, points, table, oldest = await link.pipeline(
         ("EXISTS", keys.log),
         ("EXISTS", keys.meta, keys.index, keys.exceptions),
         ("GET", keys.owner),
@@ -37,11 +37,16 @@ async def load(partition: StreamPartition) -> None:
         ("HGETALL", keys.producers),
         ("XRANGE", keys.index, "-", "+"),
         ("XRANGE", keys.exceptions, "-", "+"),
+        ("XRANGE", keys.log, "-", "+", "COUNT", 1),  # behind the index, which is trimmed last
     )
+    if points and oldest and parse_id(oldest[0][0]) < _entry_of(points[0]):
+        # Its first points were lost. They tell where the stream began, and what later ones count from.
+        await link.call("DEL", keys.index)
+        points, beside = [], 0
     losses.adopt(partition, losses.parse(facts))
     partition.index.load((base_of(row), entry_fields(row)) for row in points)
     ids.load(_exceptions(table))
-    first = parse_id(points[-1][1][3]) if points else None
+    first = _entry_of(points[-1]) if points else None
     if first is not None:  # what lies before the last point was looked at
         ids.know(_before(first), base_of(points[-1]) - 1)
     if seen[0] is not None:
@@ -64,6 +69,11 @@ async def load(partition: StreamPartition) -> None:
         await _accept(partition, [str(generated).encode()])
     partition.end = max(partition.end, ids.last_offset + 1, partition.floor, partition.log_start)
     losses.adopt_catalogue_epoch(partition)
+
+
+def _entry_of(point: Any) -> StreamId:
+    """The entry that a stored point of the index begins at."""
+    return parse_id(entry_fields(point)[b"i"])
 
 
 def _exceptions(rows: list[Any]) -> list[Exceptional]:

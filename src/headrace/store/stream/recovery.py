@@ -1,8 +1,9 @@
 """Restores records that the store lost. `log/recovery.py` does the same for the format `log`.
 
 If another server answers, the store may have gone back in time. Acknowledged batches that are missing are appended
-again from the tail cache under their own ids, as long as nothing was appended after their place since. What cannot be
-restored leaves a gap (`losses.py`): the offsets of it at which nobody has written since.
+again from the tail cache under their own ids, as long as nothing was appended after their place since; else they are
+reported as lost (`other_history.py`). What cannot be restored leaves a gap (`losses.py`): the offsets of it at which
+nobody has written since.
 
 A batch is restored as it was appended, in one write with its producer's state, derived from what the store has. Entries
 read from the stream are restored as well, whoever wrote them: an append with a lost reply, another node, Redis code
@@ -14,26 +15,23 @@ with a lost reply or through another node.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.store.partition import losses, origin
-from headrace.store.partition.entries import Entry
+from headrace.store.partition.entries import NO_OFFSET, Entry, base_of
 from headrace.store.partition.losses import Gap
-from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.link import Argument
 from headrace.store.stream.ids import StreamId, parse_id
+from headrace.store.stream.other_history import compare, is_ours, records_of, rows_between
 from headrace.store.stream.producers import StreamProducers
-from headrace.store.stream.records import StreamEntry, pack_entries, record_of
+from headrace.store.stream.records import pack_entries
 from headrace.store.stream.tokens import NOT_SERVED, READ
 from headrace.store.stream.writer import pack_batches
-from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, iter_headers, read_header
-from headrace.wire.records import Record, decode_batch
+from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from headrace.store.stream.partition import StreamPartition
@@ -102,7 +100,7 @@ async def _has_lost(partition: StreamPartition) -> bool:
         return False
     if ours:
         cached = partition.tail.last
-        return cached is not None and not await _is_ours(partition, cached, ours[0])
+        return cached is not None and not await is_ours(partition, cached, ours[0])
     info = await partition.info()
     generated = parse_id(info[b"last-generated-id"])
     if last in (generated, parse_id(info.get(b"max-deleted-entry-id", b"0-0"))):
@@ -141,32 +139,11 @@ async def _missing(partition: StreamPartition) -> list[Entry]:
         if (
             rows
             and partition.ids.offset_of(parse_id(rows[0][0])) < entry.end
-            and await _is_ours(partition, entry, rows[0])
+            and await is_ours(partition, entry, rows[0])
         ):
             is_cut = entry.token == READ and generated < partition.ids.natural_id(entry.end - 1)
             return entries[at if is_cut else at + 1 :]
     return entries
-
-
-async def _is_ours(partition: StreamPartition, entry: Entry, row: StreamEntry) -> bool:
-    """Whether an entry of the stream is what a cached batch has there: others may have used the id since."""
-    offset = partition.ids.offset_of(parse_id(row[0]))
-    if not entry.token or not entry.base <= offset < entry.end:
-        return True  # as far as the cache tells
-    found = record_of(row, offset)
-    records = await asyncio.to_thread(_records_of, entry)
-    return any(
-        (one.offset, one.key, one.value, one.headers) == (offset, found.key, found.value, found.headers)
-        for one in records
-    )
-
-
-def _records_of(entry: Entry) -> list[Record]:
-    return [
-        record
-        for pos, header in iter_headers(entry.data)
-        for record in decode_batch(memoryview(entry.data)[pos : pos + header.length])
-    ]
 
 
 def _first_id(partition: StreamPartition, entry: Entry) -> StreamId:
@@ -184,7 +161,7 @@ async def _restore(partition: StreamPartition, stored_end: int) -> None:
     missing, cached = await _missing(partition), len(partition.tail)
     restored_from = missing[0].base if missing else partition.end
     if len(missing) == cached and restored_from > stored_end:  # the cache does not reach back to what is there
-        await _give_up(partition, [Entry(stored_end, restored_from, b"", b"")])
+        await _give_up(partition, Gap(stored_end, restored_from))
     missing = kept = await _without_overtaken(partition, missing)
     restored, tried = 0, None
     while missing and (trial := (missing[0].base, await _last_id(partition))) != tried:
@@ -197,10 +174,11 @@ async def _restore(partition: StreamPartition, stored_end: int) -> None:
             extra={"partition": repr(partition), "batches": restored, "from_offset": kept[0].base},
         )
         partition.count_event("restored_entries", restored)
-    if missing:
-        await _give_up(partition, missing)
-        partition.tail.clear()
     await _restore_producers(partition, kept[: len(kept) - len(missing)])
+    missing = await _without_overtaken(partition, missing)
+    if missing:
+        await _give_up(partition, Gap(missing[0].base, missing[-1].end))
+        partition.tail.clear()
     reply = await partition.scripts.run("raise_last_id", [partition.keys.log], [str(partition.ids.last)])
     partition.check_there(reply)
 
@@ -212,7 +190,7 @@ async def _without_overtaken(partition: StreamPartition, missing: list[Entry]) -
     if not overtaken:
         return missing
     lost, kept = missing[: overtaken[-1] + 1], missing[overtaken[-1] + 1 :]
-    await _give_up(partition, lost)
+    await _take_other_history(partition, lost)
     partition.tail.clear()
     for entry in kept:
         partition.tail.add(entry)
@@ -295,7 +273,7 @@ def _read_records(partition: StreamPartition, entry: Entry, after: StreamId) -> 
 
     No ids if none of it can follow an id: if something came behind its place since.
     """
-    records = _records_of(entry)
+    records = records_of(entry)
     places = [partition.ids.natural_id(record.offset) for record in records]
     done = places.index(after) + 1 if after in places else 0
     places = places[done:] if done or places[0] > after else []
@@ -317,44 +295,31 @@ async def _restore_producers(partition: StreamPartition, restored: list[Entry]) 
         await partition.scripts.run("restore_producers", [keys.producers, keys.meta], states)
 
 
-async def _give_up(partition: StreamPartition, lost: list[Entry]) -> None:
-    """Notes what is lost for good; the producers whose last batches are among it are forgotten in the store too.
-
-    A gap are only offsets without records: others may have written among them, whose records readers get.
-    """
-    whole, records = Gap(lost[0].base, lost[-1].end), await asyncio.to_thread(_offsets_of, lost)
-    gaps = losses.uncovered(await _stored_between(partition, whole), whole.start, whole.end)
-    firsts = [first for first, _ in records]
-    gaps = [gap for gap in gaps if (at := bisect_left(firsts, gap.end)) and records[at - 1][1] > gap.start]
-    if gaps != [whole] and origin.leads(partition):
-        await losses.note_replaced(partition, whole)
+async def _give_up(partition: StreamPartition, lost: Gap) -> None:
+    """Notes what is lost for good. Only offsets without entries are a gap: others may have written among them."""
+    stored = [(offset, offset + 1) async for offset, _ in rows_between(partition, lost)]
+    gaps = losses.uncovered(stored, lost.start, lost.end)
+    if gaps != [lost] and origin.leads(partition):
+        await losses.note_replaced(partition, lost)
     await losses.give_up(partition, gaps)
-    await losses.go_behind(partition, whole.start, whole.end)
+    await _go_behind(partition, lost)
+
+
+async def _take_other_history(partition: StreamPartition, overtaken: list[Entry]) -> None:
+    """Others wrote behind the place of cached batches: whoever knows them reports them, for nobody can restore them."""
+    lost = await compare(partition, overtaken)
+    if lost is not None:
+        await losses.note_replaced(partition, lost.span)
+        await losses.record_gaps(partition, lost.missing)
+        await _go_behind(partition, lost.span)
+
+
+async def _go_behind(partition: StreamPartition, lost: Gap) -> None:
+    """The producers whose last batches are among lost ones are forgotten in the store too."""
+    await losses.go_behind(partition, lost.start, lost.end)
     forgotten = partition.producers.take_forgotten()
     if forgotten:
         await partition.scripts.run("forget_producers", [partition.keys.producers, partition.keys.meta], [*forgotten])
-
-
-async def _stored_between(partition: StreamPartition, offsets: Gap) -> list[tuple[int, int]]:
-    """The offsets of entries that the stream has within others, each with the one behind it."""
-    timeline, found, at = partition.link.timeline, list[int](), offsets.start
-    while at < offsets.end and (rows := await partition.rows_from(at, _READ_COUNT, partition.link)):
-        found += partition.ids.offsets_of(row[0] for row in rows)
-        at = max(at, found[-1]) + 1
-    if partition.link.timeline != timeline:
-        raise StoreAway("another server answers")
-    return [(offset, offset + 1) for offset in found]
-
-
-def _offsets_of(lost: list[Entry]) -> list[tuple[int, int]]:
-    """The offsets that had records, as ranges in order; all of those that nothing is known of."""
-    found: list[tuple[int, int]] = []
-    for entry in lost:
-        if entry.token == READ:
-            found += [(record.offset, record.offset + 1) for record in _records_of(entry)]
-        else:
-            found.append((read_header(entry.data).base_offset if entry.data else entry.base, entry.end))
-    return found
 
 
 async def _restore_exceptions(partition: StreamPartition) -> None:
@@ -368,6 +333,15 @@ async def _restore_exceptions(partition: StreamPartition) -> None:
 
 
 async def _restore_side_keys(partition: StreamPartition) -> None:
-    """Log start and losses may have gone back too."""
+    """Log start, losses and index may have gone back too."""
     await partition.save_start(partition.log_start)
     await losses.save_again(partition)
+    link, keys, index = partition.link, partition.keys, partition.index
+    index.forget_before(partition.log_start)
+    newest = await link.call("XREVRANGE", keys.index, "+", "-", "COUNT", 1)
+    stored = base_of(newest[0]) if newest else NO_OFFSET
+    for point in [index.point(at) for at in range(len(index)) if index.offsets[at] > stored]:
+        rows = await partition.rows_from(point.offset, 1, link)
+        if not rows:
+            break
+        partition.store_point(point, parse_id(rows[0][0]))
