@@ -1,0 +1,130 @@
+"""The markers of a transaction are written again after the next one has begun: they end nothing of it.
+
+The store may lose that a transaction was finished, or its owner may not learn that this was stored. By then others have
+seen it, and the next transaction has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.broker.transactions.finishing import Finisher
+from headrace.store.cluster.owned.things import Changes
+from headrace.store.cluster.owned.transactions import TransactionStore
+from headrace.store.redis.copied_writes import NotConfirmed
+from tests.broker.transactions.conftest import StartNode
+from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
+from tests.broker.transactions.test_lost_parts import ID, Past, is_stable
+from tests.broker.transactions.test_steps import die, nodes_state
+from tests.broker_process import RedisProcess
+
+
+class Unconfirmed:
+    """The first write that finishes a transaction is made, and confirmed by too few replicas."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails, self.written = asyncio.Event(), 0
+        write = TransactionStore.write
+
+        async def write_unconfirmed(store: TransactionStore, *arguments: Any) -> None:
+            changes: Changes = arguments[-1]
+            await write(store, *arguments)
+            if (changes.fields.get("state") or b"").startswith(b"Complete"):
+                self.written += 1
+                if self.written == 1:
+                    await self.fails.wait()
+                    raise NotConfirmed
+
+        monkeypatch.setattr(TransactionStore, "write", write_unconfirmed)
+
+    async def is_repeated(self) -> bool:
+        return self.written == 2
+
+
+async def _two_nodes(start_node: StartNode) -> Nodes:
+    nodes = Nodes(await start_node(1), await start_node(2))
+    await nodes.create()
+    return nodes
+
+
+async def _begin(nodes: Nodes, version: int) -> Mover:
+    mover = Mover(nodes, version=version)
+    await mover.init_patiently()
+    leaders = {(await nodes.leader(number)).broker for number in range(PARTITIONS)}
+    assert len(leaders) == len(nodes.clients)
+    await _send(mover, b"first")
+    return mover
+
+
+async def _send(mover: Mover, value: bytes) -> None:
+    for number in range(PARTITIONS):
+        assert await mover.send(number, value) == 0
+
+
+async def _are_read(nodes: Nodes, *values: bytes) -> None:
+    await until(is_stable(nodes), 30)
+    assert [await nodes.read(number) for number in range(PARTITIONS)] == [list(values)] * PARTITIONS
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_an_owner_that_finishes_a_transaction_again_does_not_end_the_next_one(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch, commit: bool, version: int
+) -> None:
+    nodes = await _two_nodes(start_node)
+    mover = await _begin(nodes, version)
+    unconfirmed = Unconfirmed(monkeypatch)
+    assert await mover.end(commit=commit) == 0
+    await _send(mover, b"second")
+    ends = [await nodes.end(number, 0) for number in range(PARTITIONS)]
+    unconfirmed.fails.set()
+    await until(unconfirmed.is_repeated)
+    assert [await nodes.end(number, 0) for number in range(PARTITIONS)] == ends
+    assert [await nodes.end(number, 1) for number in range(PARTITIONS)] == [end - 1 for end in ends]
+    await _send(mover, b"more")
+    assert await mover.end(commit=not commit) == 0
+    await _are_read(nodes, *([b"first"] if commit else [b"second", b"more"]))
+
+
+def _hold_completion(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    may_finish, finish = asyncio.Event(), Finisher._mark_finished
+
+    async def finish_later(self: Finisher, *arguments: Any) -> None:
+        await may_finish.wait()
+        await finish(self, *arguments)
+
+    monkeypatch.setattr(Finisher, "_mark_finished", finish_later)
+    return may_finish
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("ids", [(1,), (1, 2)], ids=["one node", "two nodes"])
+async def test_the_next_owner_finishes_a_transaction_again_and_does_not_end_the_next_one(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...], version: int
+) -> None:
+    """The store lost that it was finished, and that the next one was begun; not the records of that one."""
+    nodes = Nodes(*[await start_node(node_id) for node_id in ids])
+    await nodes.create()
+    mover = await _begin(nodes, version)
+    may_finish = _hold_completion(monkeypatch)
+    assert await mover.end(commit=True) == 0
+    past = Past(redis, ID)
+    may_finish.set()
+    await until(_in_state(nodes, "CompleteCommit"))
+    await _send(mover, b"second")
+    for client in nodes.clients.values():
+        await die(client.broker)
+    await asyncio.to_thread(past.comes_back)
+    after = Nodes(*await asyncio.gather(*(start_node(node_id) for node_id in ids)))
+    await _are_read(after, b"first")
+
+
+def _in_state(nodes: Nodes, state: str) -> Callable[[], Any]:
+    async def is_so() -> bool:
+        return await nodes_state(nodes, "mover") == state
+
+    return is_so
