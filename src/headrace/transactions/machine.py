@@ -173,13 +173,15 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
         may_go_on = known.was_interrupted(event.producer_id, event.epoch) and not event.commit
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING if may_go_on else ErrorCode.PRODUCER_FENCED
         return _answered(known, event, error)
-    state = known.shown(event.seen)
-    answer = END_TXN[event.version, event.commit, is_retry][state]
+    open_now = known.open_of(event.seen)
+    if known.is_prepared and open_now is not None:
+        # It was begun when the last one was finished. The store lost that, or its owner never learned of it.
+        return _answered(known, event, ErrorCode.CONCURRENT_TRANSACTIONS)
+    answer = END_TXN[event.version, event.commit, is_retry][known.shown(event.seen)]
     if isinstance(answer, ErrorCode):
         return _answered(known, event, answer)
     if answer is Doing.REPEAT:
         return _repeat_end(known, event)
-    open_now = known.open_of(event.seen)
     prepared = _prepared(known, open_now, event, now_ms)
     return _stored(
         prepared, _size(open_now), (event.token, Answered(ErrorCode.NONE, prepared.producer_id, prepared.epoch))

@@ -16,10 +16,11 @@ from headrace.broker.transactions.finishing import Finisher
 from headrace.store.cluster.owned.things import Changes
 from headrace.store.cluster.owned.transactions import TransactionStore
 from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.wire.errors import ErrorCode
 from tests.broker.transactions.conftest import StartNode
 from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
 from tests.broker.transactions.test_lost_parts import ID, Past, is_stable
-from tests.broker.transactions.test_steps import die, nodes_state
+from tests.broker.transactions.test_steps import die, hold_markers, nodes_state
 from tests.broker_process import RedisProcess
 
 
@@ -101,12 +102,13 @@ def _hold_completion(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return may_finish
 
 
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("ids", [(1,), (1, 2)], ids=["one node", "two nodes"])
-async def test_the_next_owner_finishes_a_transaction_again_and_does_not_end_the_next_one(
+async def _forgets_completion(
     start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...], version: int
-) -> None:
-    """The store lost that it was finished, and that the next one was begun; not the records of that one."""
+) -> tuple[Mover, asyncio.Event]:
+    """The store loses that a transaction was finished, and that the next one was begun; not the records of that one.
+
+    It is not finished again before the event is set.
+    """
     nodes = Nodes(*[await start_node(node_id) for node_id in ids])
     await nodes.create()
     mover = await _begin(nodes, version)
@@ -116,11 +118,22 @@ async def test_the_next_owner_finishes_a_transaction_again_and_does_not_end_the_
     may_finish.set()
     await until(_in_state(nodes, "CompleteCommit"))
     await _send(mover, b"second")
+    may_finish.clear()
     for client in nodes.clients.values():
         await die(client.broker)
     await asyncio.to_thread(past.comes_back)
-    after = Nodes(*await asyncio.gather(*(start_node(node_id) for node_id in ids)))
-    await _are_read(after, b"first")
+    mover.nodes = Nodes(*await asyncio.gather(*(start_node(node_id) for node_id in ids)))
+    return mover, may_finish
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("ids", [(1,), (1, 2)], ids=["one node", "two nodes"])
+async def test_the_next_owner_finishes_a_transaction_again_and_does_not_end_the_next_one(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...], version: int
+) -> None:
+    mover, may_finish = await _forgets_completion(start_node, redis, monkeypatch, ids, version)
+    may_finish.set()
+    await _are_read(mover.nodes, b"first")
 
 
 def _in_state(nodes: Nodes, state: str) -> Callable[[], Any]:
@@ -128,3 +141,39 @@ def _in_state(nodes: Nodes, state: str) -> Callable[[], Any]:
         return await nodes_state(nodes, "mover") == state
 
     return is_so
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+async def test_the_next_transaction_cannot_be_ended_while_the_last_one_is_finished_again(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch, commit: bool, version: int
+) -> None:
+    """Its producer did nothing wrong: it tries again."""
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = await _begin(nodes, version)
+    unconfirmed = Unconfirmed(monkeypatch)
+    assert await mover.end(commit=commit) == 0
+    await _send(mover, b"second")
+    may_mark = hold_markers(monkeypatch)
+    unconfirmed.fails.set()
+    assert await mover.end(commit=not commit) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert (await nodes_state(nodes, "mover")).startswith("Prepare")
+    may_mark.set()
+    await until(unconfirmed.is_repeated)
+    assert await mover.end(commit=not commit) == 0
+    await _are_read(nodes, b"first" if commit else b"second")
+
+
+@pytest.mark.parametrize(("version", "told"), [(1, ErrorCode.INVALID_PRODUCER_ID_MAPPING), (2, ErrorCode.NONE)])
+async def test_a_transaction_whose_beginning_the_store_forgot_is_aborted_once_the_last_one_is_finished_again(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch, version: int, told: ErrorCode
+) -> None:
+    """Its producer is told to go on then, and not before that it is fenced."""
+    mover, may_finish = await _forgets_completion(start_node, redis, monkeypatch, (1,), version)
+    assert await nodes_state(mover.nodes, "mover") == "PrepareCommit"
+    assert await mover.end(commit=False) == ErrorCode.CONCURRENT_TRANSACTIONS
+    may_finish.set()
+    await until(_in_state(mover.nodes, "CompleteAbort"))
+    assert await mover.end(commit=False) == told
+    await _are_read(mover.nodes, b"first")

@@ -194,7 +194,8 @@ class TransactionCoordinator:
         thing = self._ids.things.get(name)
         if thing is None or thing.state is None:
             thing = await self._ids.look(name)
-        if thing.state is None or thing.state.is_prepared:
+        known, server = thing.state, self._store.transactions.server
+        if known is None or (known.is_prepared and not known.may_have_lost(server)):
             return True
         await wait_for(self._finisher.start(thing), _FINISH_WAIT_S)
         known = thing.state  # it may have been let go meanwhile
