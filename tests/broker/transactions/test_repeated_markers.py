@@ -91,6 +91,18 @@ async def test_an_owner_that_finishes_a_transaction_again_does_not_end_the_next_
     await _are_read(nodes, *([b"first"] if commit else [b"second", b"more"]))
 
 
+async def test_an_owner_that_finishes_what_it_decided_does_not_read_the_partitions_of_other_nodes(
+    start_node: StartNode,
+) -> None:
+    """It would read all that is written to them."""
+    nodes = await _two_nodes(start_node)
+    mover = await _begin(nodes, version=2)
+    assert await mover.end(commit=True) == 0
+    await _are_read(nodes, b"first")
+    store = mover.coordinator.broker.store
+    assert all(store.nodes.leads(opened.topic, opened.number) for opened in store.default.partitions)
+
+
 def _hold_completion(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     may_finish, finish = asyncio.Event(), Finisher._mark_finished
 
