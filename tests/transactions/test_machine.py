@@ -217,6 +217,18 @@ def test_a_fence_never_overflows_the_epoch() -> None:
     assert fenced.epoch == 32_767
 
 
+@pytest.mark.parametrize("state", [PC, PA])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("commit", [True, False])
+def test_one_that_was_begun_before_the_store_forgot_that_the_last_one_was_finished_is_ended_later(
+    state: TxnState, version: int, commit: bool
+) -> None:
+    begun = Open(4, NOW - 5, PARTS)
+    event = EndTxn(token="t", seen=begun, new_producer_id=1, producer_id=PID, epoch=5, commit=commit, version=version)
+    decision = MACHINE.decide(known(state), event, NOW)
+    assert (answer(decision).error, decision.fields) == (ErrorCode.CONCURRENT_TRANSACTIONS, None)
+
+
 def test_what_was_seen_guards_the_write() -> None:
     decisions = [end(O, 2, True, 5), end(E, 2, False, 5), init(known(E)), MACHINE.decide(known(PC), Finished(3), NOW)]
     guards = [decision.fields["guard"].split(" ")[1] for decision in decisions if decision.fields is not None]

@@ -24,6 +24,8 @@ class TxnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The open transaction as it was read for this request."""
     new_producer_id: int
     """One that was never given out, should it be needed."""
+    owner: str = ""
+    """Token of the owner that decides."""
 
 
 class InitProducer(TxnRequest, frozen=True, kw_only=True):
@@ -51,7 +53,8 @@ class Expire(msgspec.Struct, frozen=True):
     seen: Open
     commit: bool = False
     is_lost: bool = False
-    """Whether it is ended because of what the store may have lost."""
+    """Whether it is ended because of what the store may have lost: perhaps that it was ended before."""
+    owner: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True):

@@ -107,7 +107,7 @@ def _init(name: str, known: TransactionalId | None, event: events.InitProducer, 
         open_now = known.open_of(event.seen)
         assert open_now is not None
         reply = event.token, Answered(ErrorCode.CONCURRENT_TRANSACTIONS)
-        return _stored(_fenced(known, open_now, now_ms), open_now.size, reply)
+        return _stored(_fenced(known, open_now, now_ms, event.owner), open_now.size, reply)
     return _raise_epoch(known, event, now_ms)
 
 
@@ -173,13 +173,15 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
         may_go_on = known.was_interrupted(event.producer_id, event.epoch) and not event.commit
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING if may_go_on else ErrorCode.PRODUCER_FENCED
         return _answered(known, event, error)
-    state = known.shown(event.seen)
-    answer = END_TXN[event.version, event.commit, is_retry][state]
+    open_now = known.open_of(event.seen)
+    if known.is_prepared and open_now is not None:
+        # It was begun when the last one was finished. The store lost that, or its owner never learned of it.
+        return _answered(known, event, ErrorCode.CONCURRENT_TRANSACTIONS)
+    answer = END_TXN[event.version, event.commit, is_retry][known.shown(event.seen)]
     if isinstance(answer, ErrorCode):
         return _answered(known, event, answer)
     if answer is Doing.REPEAT:
         return _repeat_end(known, event)
-    open_now = known.open_of(event.seen)
     prepared = _prepared(known, open_now, event, now_ms)
     return _stored(
         prepared, _size(open_now), (event.token, Answered(ErrorCode.NONE, prepared.producer_id, prepared.epoch))
@@ -195,7 +197,8 @@ def _repeat_end(known: TransactionalId, event: events.EndTxn) -> TxnDecision:
 def _prepared(known: TransactionalId, open_now: Open | None, event: events.EndTxn, now_ms: int) -> TransactionalId:
     """The commit point: the verdict, whom it concerns, and who the producer is from now on."""
     trigger = TxnTrigger.COMMITTED if event.commit else TxnTrigger.ABORTED
-    prepared = _ending(known, open_now, now_ms, next_state(known.shown(open_now), trigger), event.version)
+    state = next_state(known.shown(open_now), trigger)
+    prepared = _ending(known, open_now, now_ms, state, event.version, event.owner)
     if event.version == 1:
         return prepared
     if known.epoch >= EXHAUSTED_EPOCH:
@@ -206,7 +209,7 @@ def _prepared(known: TransactionalId, open_now: Open | None, event: events.EndTx
 
 
 def _ending(
-    known: TransactionalId, open_now: Open | None, now_ms: int, state: TxnState, version: int
+    known: TransactionalId, open_now: Open | None, now_ms: int, state: TxnState, version: int, owner: str
 ) -> TransactionalId:
     marked_epoch = known.epoch if version == 1 else min(known.epoch + 1, LAST_EPOCH)
     ending = Ending(
@@ -218,15 +221,16 @@ def _ending(
         partitions=open_now.partitions if open_now else (),
         groups=open_now.groups if open_now else (),
         start_ms=open_now.start_ms if open_now else -1,
+        decided_by=owner,
     )
     ended = replace(known, state=state, number=ending.number, ending=ending, updated_ms=now_ms)
     return replace(ended, interrupted=None, is_taken=True)
 
 
-def _fenced(known: TransactionalId, open_now: Open | None, now_ms: int) -> TransactionalId:
+def _fenced(known: TransactionalId, open_now: Open | None, now_ms: int, owner: str = "") -> TransactionalId:
     """Aborts what is open under an epoch that its producer does not have: once, however often it is asked for."""
     state = next_state(TxnState.ONGOING, TxnTrigger.FENCED)
-    fenced = _ending(known, open_now, now_ms, state, version=2)
+    fenced = _ending(known, open_now, now_ms, state, 2, owner)
     return replace(fenced, epoch=min(known.epoch + 1, LAST_EPOCH), last_epoch=known.epoch)
 
 
@@ -234,7 +238,7 @@ def _expire(name: str, known: TransactionalId | None, event: events.Expire, now_
     open_now = known.open_of(event.seen) if known is not None else None
     if known is None or known.is_prepared or open_now is None:
         return TxnDecision(known)
-    fenced = _fenced(known, open_now, now_ms)
+    fenced = _fenced(known, open_now, now_ms, event.owner if not event.is_lost else "")
     if event.is_lost:
         fenced = replace(fenced, interrupted=known.last_verdict, is_taken=False)
     if event.commit and fenced.ending is not None:

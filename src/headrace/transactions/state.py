@@ -42,6 +42,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[tuple[str, int], ...] = ()
     groups: tuple[str, ...] = ()
     start_ms: int = -1
+    decided_by: str = ""
+    """Token of the owner that decided it: under any other one its markers may be there, and the next transaction behind
+    them."""
 
 
 class TransactionalId(msgspec.Struct, frozen=True, kw_only=True):

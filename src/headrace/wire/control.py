@@ -29,6 +29,11 @@ class EndMarker(NamedTuple):
     transaction: bytes = b""
     """Identifies the transaction for this broker: the header `txn` of the marker, empty if another writer made it."""
 
+    @property
+    def number(self) -> int:
+        """The transaction's number; 0 if it is unknown."""
+        return int(self.transaction) if self.transaction.isdigit() else 0
+
 
 def end_marker(marker: EndMarker, producer_id: int, producer_epoch: int, timestamp: int) -> bytes:
     """The batch that ends a producer's transaction; its offset is set later, like any batch's."""

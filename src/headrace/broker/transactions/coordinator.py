@@ -99,10 +99,11 @@ class TransactionCoordinator:
         """A producer takes the id."""
         self._warn_of_several_servers(name)
 
-        def event(seen: Open | None) -> InitProducer:
+        def event(seen: Open | None, owner: str) -> InitProducer:
             return InitProducer(
                 token=asyncio.get_running_loop().create_future(),
                 seen=seen,
+                owner=owner,
                 new_producer_id=self._new_producer_id(),
                 timeout_ms=timeout_ms,
                 server=self._store.transactions.server,
@@ -115,10 +116,11 @@ class TransactionCoordinator:
     async def end(self, org: str, name: str, producer: tuple[int, int], *, commit: bool, version: int) -> Answered:
         """Ends the open transaction; returns when that is decided, if all goes well when it is finished."""
 
-        def event(seen: Open | None) -> EndTxn:
+        def event(seen: Open | None, owner: str) -> EndTxn:
             return EndTxn(
                 token=asyncio.get_running_loop().create_future(),
                 seen=seen,
+                owner=owner,
                 new_producer_id=self._new_producer_id(),
                 producer_id=producer[0],
                 epoch=producer[1],
@@ -163,7 +165,7 @@ class TransactionCoordinator:
     def _new_producer_id(self) -> int:
         return self._producer_ids.new(self._store.clock.wall_ms())
 
-    async def _decide(self, name: Name, make: Callable[[Open | None], TxnRequest]) -> Answered:
+    async def _decide(self, name: Name, make: Callable[[Open | None, str], TxnRequest]) -> Answered:
         for _ in range(_ATTEMPTS):
             try:
                 if not await self._has_finished(name):
@@ -172,7 +174,8 @@ class TransactionCoordinator:
             except KafkaError as error:
                 answer: Answered = self._ids.kind.refusal(None, error)
                 return answer
-            request = make(seen)
+            thing = self._ids.things.get(name)
+            request = make(seen, thing.owner if thing is not None else "")
             token = request.token
             assert isinstance(token, asyncio.Future)
             self._ids.ask(name, request, token)
@@ -191,7 +194,8 @@ class TransactionCoordinator:
         thing = self._ids.things.get(name)
         if thing is None or thing.state is None:
             thing = await self._ids.look(name)
-        if thing.state is None or thing.state.is_prepared:
+        known, server = thing.state, self._store.transactions.server
+        if known is None or (known.is_prepared and not known.may_have_lost(server)):
             return True
         await wait_for(self._finisher.start(thing), _FINISH_WAIT_S)
         known = thing.state  # it may have been let go meanwhile

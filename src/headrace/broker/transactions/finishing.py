@@ -2,7 +2,8 @@
 
 All of it can be repeated, so a new owner that finds a prepared transaction does everything again. Every listed
 partition gets a marker, whether something is open there or not: it shows that a delayed first batch is late. Before a
-marker is appended, and after the end of the log is known, the store confirms that this node still owns the id.
+marker is appended, and after the end of the log is known, the store confirms that this node still owns the id. If the
+transaction may have been finished before, the partition is read, too: the next transaction may be behind its marker.
 
 Once another server took over, markers may be lost though the verdict is not. So the last verdict of each id goes again
 to the partitions that lack its marker, and until then the id's next transaction cannot begin.
@@ -55,8 +56,11 @@ class _NotOurs(KafkaError):
         super().__init__(ErrorCode.TRANSACTION_COORDINATOR_FENCED, f"another node ended it: {state}")
 
 
-class _IsMarked(Exception):
+class _IsMarked(KafkaError):
     """The marker is there."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction has ended here")
 
 
 class Finisher:
@@ -183,12 +187,12 @@ class _Marks:
 
     def __init__(self, store: Store, thing: Thing[TransactionalId], ending: Ending, *, again: bool) -> None:
         self._store = store
-        self._again = again
-        """Whether they may be there, and records of a later transaction behind them."""
         self._organisation = store.organisations[thing.name.org]
         self._thing = thing
         self._ending = ending
         self._owner = thing.owner
+        self._again = again or ending.decided_by != self._owner
+        """Whether they may be there, and records of a later transaction behind them."""
         epoch = int(self._owner.split(".", 1)[0])
         self._marker = EndMarker(ending.commit, epoch, b"%d" % ending.number)
 
@@ -252,8 +256,7 @@ class _Marks:
             partition = await self._organisation.partition(topic, number)
             partition.doubt()
             await partition.confirm()
-            known = partition.producers.by_id.get(self._ending.producer_id)
-            if known is not None and known.ended >= self._ending.number:
+            if partition.producers.is_late(self._ending.producer_id, self._ending.epoch, self._ending.number):
                 raise _IsMarked
 
     async def _ask(self) -> None:

@@ -20,4 +20,4 @@ async def expire(
     ids: Runtime[TransactionalId], name: Name, seen: Open, *, commit: bool = False, is_lost: bool = False
 ) -> Thing[TransactionalId]:
     """Aborts a transaction that is still open, or commits it if that was decided."""
-    return await ids.look(name, lambda _: Expire(seen, commit, is_lost))
+    return await ids.look(name, lambda thing: Expire(seen, commit, is_lost, thing.owner))

@@ -3,7 +3,8 @@
 The rules are Kafka's: the last five batches of a producer are remembered and answered with their original offset; a
 batch must follow the last one without a gap; a new epoch starts at 0; an unknown or forgotten producer may start
 anywhere, unless its batch is part of a transaction, but not at once (`sequence_gaps.py`). A transaction is open from
-its first batch to its marker; the log is stable up to the first batch of the oldest open transaction.
+its first batch to its marker; the log is stable up to the first batch of the oldest open transaction. A marker that is
+written again ends nothing: behind the first one there may be the next transaction.
 
 The state follows from the log: it advances once a batch is in the log, never before, and a snapshot in Redis only saves
 reading the log again.
@@ -47,7 +48,7 @@ class KnownProducer(msgspec.Struct, array_like=True):
     """Epoch of the coordinator that wrote the last marker."""
     marker_ms: int = 0
     ended: int = 0
-    """The number of the transaction that it ended, if that is known."""
+    """The number of the last transaction that ended with this epoch, if that is known."""
     committed: bool = False
 
     @property
@@ -214,6 +215,15 @@ class Producers:
         ahead = header.base_sequence - known.batches[-1].last - 1 & _SEQUENCE_MASK
         return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2
 
+    def is_late(self, producer_id: int, epoch: int, number: int) -> bool:
+        """Whether a transaction has ended here, so that its marker ends nothing: it may be one that is repeated.
+
+        The epoch does not tell that alone: with KIP-890 a marker has the epoch of the transaction behind it, without it
+        all of them have the same.
+        """
+        known = self.by_id.get(producer_id)
+        return known is not None and (epoch < known.epoch or (epoch == known.epoch and 0 < number <= known.ended))
+
     def check_marker(self, header: BatchHeader, verification: Verification) -> None:
         """Raises the error for a marker of a fenced coordinator or producer."""
         known, marker = self.by_id.get(header.producer_id), verification.marker
@@ -221,9 +231,10 @@ class Producers:
             return
         if marker.coordinator_epoch < known.coordinator_epoch:
             raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "A later coordinator ended a transaction.")
-        # One that repeats a marker ends nothing, and may pass (KAFKA-19999).
-        is_late = verification.exceeds and header.producer_id in self.open and header.producer_epoch == known.epoch
-        if header.producer_epoch < known.epoch or is_late:
+        # One that repeats a marker may pass while nothing is open (KAFKA-19999).
+        is_late = self.is_late(header.producer_id, header.producer_epoch, marker.number)
+        is_late = is_late or (verification.exceeds and header.producer_epoch == known.epoch)
+        if header.producer_epoch < known.epoch or (is_late and header.producer_id in self.open):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {header.producer_id} has epoch {known.epoch}; a marker of {header.producer_epoch} is late.",
@@ -241,7 +252,7 @@ class Producers:
             known = self.by_id[header.producer_id] = KnownProducer(header.producer_epoch, [batch])
             self.gaps.know(header.producer_id)
         elif known.epoch != header.producer_epoch:
-            known.epoch, known.batches = header.producer_epoch, [batch]
+            known.epoch, known.batches, known.ended = header.producer_epoch, [batch], 0
         else:
             known.batches.append(batch)
             del known.batches[:-KEPT_BATCHES]
@@ -250,14 +261,17 @@ class Producers:
 
     def end(self, header: BatchHeader, marker: EndMarker, offset: int, now_ms: int) -> None:
         """Counts a marker that is in the log; one that ends nothing counts, too: what comes late is known by it."""
+        is_late = self.is_late(header.producer_id, header.producer_epoch, marker.number)
         known = self.by_id.get(header.producer_id)
         if known is None:
             known = self.by_id[header.producer_id] = KnownProducer(header.producer_epoch, [])
         if header.producer_epoch > known.epoch:
-            known.epoch, known.batches = header.producer_epoch, []
-        known.marker, known.marker_ms, known.committed = offset, now_ms, marker.commit
-        known.ended = int(marker.transaction) if marker.transaction.isdigit() else 0
+            known.epoch, known.batches, known.ended = header.producer_epoch, [], 0
+        known.marker, known.marker_ms = offset, now_ms
         known.coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
+        if is_late:
+            return
+        known.ended, known.committed = marker.number or known.ended, marker.commit
         first = self.open.pop(header.producer_id, None)
         known.open_from = -1
         if first is not None and not marker.commit:
