@@ -10,6 +10,7 @@ import pytest
 
 from headrace.store.partition.base import Partition
 from headrace.store.store import Store
+from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import CONFIGS, all_of, numbers, on, produce_each
 from tests.store.partition.test_origin import crash
@@ -93,6 +94,30 @@ async def test_what_a_broker_did_not_restore_before_it_died_is_a_gap(
     again = await on(await open_store(node_id=0), either)
     assert (await produce(again, b"next")).base_offset >= end
     assert values(await all_of(again)) == [*numbers(0, restored), b"next"]
+
+
+async def test_it_is_a_gap_too_for_a_broker_that_has_what_was_restored_in_its_cache(
+    valkey: Valkey, clock: MovableClock, either: Partition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(node_id=1)
+    other = await on(store, either)
+    offsets = await produce_each(either, 0, 2)
+    await other.confirm_up_to(either.end)
+    offsets += await produce_each(either, 2, RECORDS)
+    end = either.end
+    await die_while_restoring(valkey, either, 3, monkeypatch)
+    valkey.ask("DEL", store.keys.node(0))
+    await store.nodes.refresh()
+    clock.advance(store.options.node_lease_ms)
+    await store.nodes.refresh()
+    assert store.nodes.leader(other.topic, 0) == store.nodes.me
+    other.doubt()
+    await other.confirm()
+    assert len(other.tail) > 0
+    [gap] = other.gaps
+    assert offsets[2] < gap.start <= offsets[3]
+    assert (gap.end, other.end, other.leader_epoch) == (end, end, 1)
+    assert values(await all_of(other)) == numbers(0, 3)
 
 
 async def test_a_broker_that_dies_when_all_is_restored_leaves_no_gap(

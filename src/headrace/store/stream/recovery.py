@@ -158,9 +158,11 @@ def _first_id(partition: StreamPartition, entry: Entry) -> StreamId:
 
 async def _restore(partition: StreamPartition, stored_end: int) -> None:
     """Appends the acknowledged batches that the store does not have, from the cache; the rest is a gap."""
-    missing, cached = await _missing(partition), len(partition.tail)
+    cached, missing = list(partition.tail.since(0)), await _missing(partition)
+    if there := cached[: len(cached) - len(missing)]:
+        stored_end = max(stored_end, there[-1].end)  # the last entries of it may have been removed
     restored_from = missing[0].base if missing else partition.end
-    if len(missing) == cached and restored_from > stored_end:  # the cache does not reach back to what is there
+    if restored_from > stored_end:
         await _give_up(partition, Gap(stored_end, restored_from))
     missing = kept = await _without_overtaken(partition, missing)
     restored, tried = 0, None
