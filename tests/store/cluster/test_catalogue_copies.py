@@ -1,10 +1,10 @@
-"""Topics on a store whose replicas are away: deletions that were cut short are finished later."""
+"""Topics on a store whose replicas are away: changes are refused beforehand, and cut deletions are finished later."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from headrace.store.cluster.replicas import MeantReplicas
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.replicas import NotEnoughReplicas
 from headrace.store.store import Store
 from tests.replicated import ReplicatedServers, replicated
 from tests.store.produced import produce, until
@@ -50,6 +51,34 @@ async def made(store: Store, configs: dict[str, str]) -> Topic:
 def keys_of_orders(servers: ReplicatedServers) -> set[bytes]:
     """Without those that WAIT needs, which expire."""
     return {key for key in servers.primary.ask("KEYS", "*orders*") if not key.endswith(b":touched")}
+
+
+CHANGES: dict[str, Callable[[Catalogue, Topic], Awaitable[object]]] = {
+    "create": lambda catalogue, topic: catalogue.create("orders-2", 2, topic.configs),
+    "add partitions": lambda catalogue, topic: catalogue.add_partitions(topic, 3),
+    "set configs": lambda catalogue, topic: catalogue.set_configs(topic, {**topic.configs, "retention.ms": "1"}),
+    "delete": lambda catalogue, topic: catalogue.delete(topic),
+}
+
+
+@FORMATS
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_what_is_known_to_reach_too_few_replicas_is_refused_before_anything_is_written(
+    servers: ReplicatedServers,
+    stores: list[Store],
+    configs: dict[str, str],
+    change: Callable[[Catalogue, Topic], Awaitable[object]],
+) -> None:
+    store = stores[0]
+    topic = await made(store, configs)
+    before = keys_of_orders(servers), servers.primary.ask("HGETALL", store.default.keys.topics)
+    servers.replicas[0].kill()
+    servers.wait_in_step(0)
+    await store.replicas.keep()
+    with pytest.raises(NotEnoughReplicas):
+        await change(store.default.catalogue, topic)
+    assert before == (keys_of_orders(servers), servers.primary.ask("HGETALL", store.default.keys.topics))
+    assert store.default.catalogue.by_name == {"orders": topic}
 
 
 @FORMATS

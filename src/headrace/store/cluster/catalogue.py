@@ -167,6 +167,7 @@ class Catalogue(SharedHash):
         """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first."""
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
+        await self.check_copies()
         if topic.is_stream:
             await self.sweep()  # a stream of this name that is being deleted must not be taken over
         async with self._changing:
@@ -182,6 +183,7 @@ class Catalogue(SharedHash):
 
     async def add_partitions(self, topic: Topic, total: int, assignments: dict[int, list[int]] | None = None) -> None:
         """Raises the number of partitions."""
+        await self.check_copies()
         async with self._changing:
             await self._make_partitions(topic, topic.partitions, total)
             placing = Placing(topic.replication_factor, {**(topic.assignments or {}), **(assignments or {})})
@@ -189,6 +191,7 @@ class Catalogue(SharedHash):
 
     async def set_configs(self, topic: Topic, configs: dict[str, str]) -> None:
         """Replaces a topic's own configs."""
+        await self.check_copies()
         async with self._changing:
             await self._replace(topic, msgspec.structs.replace(topic, configs=configs))
 
@@ -208,6 +211,7 @@ class Catalogue(SharedHash):
 
         Not before replicas know it: one that takes over would have the topic again, without its records.
         """
+        await self.check_copies()
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
             timeline = self._link.timeline
