@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+from typing import Any
+
+import pytest
 
 from headrace.store.cluster.configs import of_group
+from headrace.store.log.partition import LogPartition
 from headrace.store.organisation import Organisation
 from headrace.store.partition.base import Partition
 from headrace.store.security.tenants import NO_LIMITS
@@ -94,3 +100,33 @@ async def test_every_organisation_follows_other_nodes(store: Store, open_store: 
     await produce(here, b"a")
     await asyncio.wait_for(woken.wait(), 20)
     await until(lambda: watched.end == 1)
+
+
+async def test_a_partition_whose_topic_is_deleted_while_nobody_waits_for_it_leaves_no_error_unread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client that it is opened for is gone, and so is the topic, once it has been read."""
+    unread: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
+    is_opening, is_deleted = asyncio.Event(), asyncio.Event()
+    confirm = LogPartition.confirm
+
+    async def confirm_late(partition: LogPartition) -> None:
+        await confirm(partition)
+        is_opening.set()
+        await is_deleted.wait()
+
+    monkeypatch.setattr(LogPartition, "confirm", confirm_late)
+    topic = await store.default.catalogue.create("orders", 1, {})
+    waiting = asyncio.create_task(store.default.partition(topic, 0))
+    await is_opening.wait()
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    del waiting
+    await store.default.catalogue.delete(topic)
+    is_deleted.set()
+    await until(lambda: not store.default._opening)
+    await asyncio.sleep(0)  # the task has ended
+    gc.collect()
+    assert unread == []

@@ -19,6 +19,7 @@ from headrace.store.log.partition import LogPartition
 from headrace.store.partition.base import Partition
 from headrace.store.partition.context import PartitionContext
 from headrace.store.redis.errors import PartitionGone
+from headrace.store.shared_work import retrieve
 from headrace.store.stream.partition import StreamPartition
 from headrace.store.takeover import Takeover
 
@@ -102,6 +103,7 @@ class Organisation:
             task = self._opening[key] = asyncio.create_task(
                 self._open(topic, number), name=f"open {topic.name}-{number}"
             )
+            task.add_done_callback(retrieve)
         return await asyncio.shield(task)
 
     async def _open(self, topic: Topic, number: int) -> Partition:

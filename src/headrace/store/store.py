@@ -146,7 +146,6 @@ class Store:
             raise
         self.nodes.on_claim = lambda: self.spawn(self.announcements.nodes_changed())
         self.nodes.on_change.append(self._wake_moved)
-        self.spawn(self.default.catalogue.sweep())
         self.spawn(self._upkeep())
         self.spawn(self._follow_security())
 
@@ -267,7 +266,6 @@ class Store:
         organisation = Organisation(self, name)
         await organisation.load()
         self.organisations[name] = organisation
-        self.spawn(organisation.catalogue.sweep())
         return organisation
 
     def known_partition(self, topic_id: bytes, number: int) -> Partition | None:
@@ -350,7 +348,7 @@ class Store:
             task.add_done_callback(told)  # work that was cancelled before it began has to be closed
 
     async def _upkeep(self) -> None:
-        """Once a second: the cluster's id, the catalogue, the memory. The lease is kept elsewhere."""
+        """Once a second: the cluster's id, the catalogue, the memory, deletions. The lease is kept elsewhere."""
         while True:
             await tick(_UPKEEP_EVERY_S)
             if self._restoring.is_due(self._timeline):  # first: it must not wait for a server that is away
@@ -360,6 +358,9 @@ class Store:
                 shared = (table for one in self.organisations.values() for table in one.shared)
                 await asyncio.gather(refresh_all(shared), self.topology.look_at_servers())
                 await self.replicas.keep()
+                for one in self.organisations.values():
+                    if one.catalogue.must_sweep:
+                        self.spawn(one.catalogue.finish_deletions())
             except StoreError as error:
                 log.debug("upkeep is postponed", extra={"why": str(error)})
             except Exception:

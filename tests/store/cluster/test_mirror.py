@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from headrace.store.cluster.owned.groups import Committed, commit_field, pack_commit
 from headrace.store.cluster.owned.mirror import Mirror, mirror_name
 from headrace.store.partition.base import Partition
+from headrace.store.redis.errors import StoreAway
 from headrace.store.store import Store
 from tests.store.conftest import OpenStore
-from tests.store.produced import log_partition, produce, until
+from tests.store.produced import TIMEOUT_S, log_partition, produce, until
 from tests.store.servers import Valkey
 
 ORG = "default"
@@ -41,11 +46,29 @@ def commit(valkey: Valkey, store: Store, group: str, partition: Partition, offse
     valkey.ask("HSET", store.default.keys.group_offsets(group), commit_field(PLACE), committed)
 
 
+class HeldMove:
+    """Holds up moves of mirrors in a partition, from the first on."""
+
+    def __init__(self, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._find = partition.mirror_position
+        self.has_begun = asyncio.Event()
+        self.may_go_on = asyncio.Event()
+        self.error: StoreAway | None = None
+        monkeypatch.setattr(partition, "mirror_position", self._held)
+
+    async def _held(self, offset: int) -> tuple[str, int]:
+        self.has_begun.set()
+        await self.may_go_on.wait()
+        if self.error is not None:
+            raise self.error
+        return await self._find(offset)
+
+
 async def moved(store: Store, group: str, offset: int) -> None:
     """A node moves the mirror to what it stored, and is done."""
     mirror = Mirror(store)
     mirror.committed(ORG, group, PLACE, offset)
-    await mirror._round_ended.wait()
+    await until(lambda: not mirror._is_moving)
 
 
 async def test_a_node_that_does_not_own_the_group_any_more_leaves_the_mirror_at_the_last_commit(
@@ -62,3 +85,38 @@ async def test_a_node_that_does_not_own_the_group_any_more_leaves_the_mirror_at_
     assert delivered(valkey, partition, group) == entry(valkey, partition, 4)
     await moved(first, group, 2)
     assert delivered(valkey, partition, group) == entry(valkey, partition, 4)
+
+
+async def test_a_mirror_is_destroyed_without_waiting_for_those_of_other_groups(
+    valkey: Valkey, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, mirror = await filled(store), Mirror(store)
+    held = HeldMove(partition, monkeypatch)
+    for group in ("busy", "idle"):
+        mirror.committed(ORG, group, PLACE, 5)
+    await held.has_begun.wait()
+    async with asyncio.timeout(TIMEOUT_S):
+        await mirror.destroy(ORG, "idle", [PLACE])
+    held.may_go_on.set()
+    await until(lambda: not mirror._is_moving)
+    assert delivered(valkey, partition, "busy") == entry(valkey, partition, 4)
+    assert delivered(valkey, partition, "idle") is None
+
+
+@pytest.mark.parametrize("error", [None, StoreAway()], ids=["succeeds", "fails"])
+async def test_a_mirror_that_is_destroyed_while_it_is_moved_does_not_come_back(
+    valkey: Valkey, store: Store, monkeypatch: pytest.MonkeyPatch, error: StoreAway | None
+) -> None:
+    partition, mirror = await filled(store), Mirror(store)
+    commit(valkey, store, "idle", partition, 5)
+    held = HeldMove(partition, monkeypatch)
+    held.error = error
+    mirror.committed(ORG, "idle", PLACE, 5)
+    await held.has_begun.wait()
+    destroying = asyncio.create_task(mirror.destroy(ORG, "idle", [PLACE]))
+    await asyncio.sleep(0)
+    held.may_go_on.set()
+    await destroying
+    held.error = None
+    await until(lambda: not mirror._is_moving)
+    assert delivered(valkey, partition, "idle") is None

@@ -1,8 +1,8 @@
 """The topic catalogue: names, ids, partitions and configs.
 
 One hash in Redis holds a record per topic, and every node caches it (`shared_hash.py`). A topic enters the catalogue
-only after its partitions exist, and leaves it before they are removed; deletions interrupted by a crash are listed
-under `deleted` and finished at the next start.
+only after its partitions exist, and leaves it before they are removed. Deletions are listed under `deleted` until they
+are complete; one that was cut short is finished by any node, in the background.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.clock import Clock
 from headrace.store.cluster.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.cluster.shared_hash import VERSION, SharedHash
 from headrace.store.keys import Keys, PartitionKeys
-from headrace.store.redis.copied_writes import NotConfirmed
+from headrace.store.redis.errors import StoreError
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
 from headrace.store.topic_configs.policy import is_stream
@@ -119,10 +119,11 @@ class Catalogue(SharedHash):
         self._keys = keys
         self._node_name = node_name
         self._changing = asyncio.Lock()
-        self._must_sweep = False
-        """Whether a deletion was cut short."""
+        self.must_sweep = True
+        """Whether there may be deletions that were cut short: at the start, and after any change."""
 
     def _changed(self, changed: Mapping[str, bytes | None]) -> None:
+        self.must_sweep = True  # also if nothing is new to us: a topic may have come and gone since the last look
         topics = {name: row and msgspec.json.decode(row, type=Topic) for name, row in changed.items()}
         for name, topic in topics.items():
             before = self.by_name.pop(name, None)
@@ -146,7 +147,6 @@ class Catalogue(SharedHash):
             )
         if written:
             log.warning("the store had lost topic changes; they were written again")
-            await self.sweep()
         return bool(written)
 
     async def find(self, name: str) -> Topic | None:
@@ -167,6 +167,7 @@ class Catalogue(SharedHash):
         """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first."""
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
+        await self.check_copies()
         if topic.is_stream:
             await self.sweep()  # a stream of this name that is being deleted must not be taken over
         async with self._changing:
@@ -182,6 +183,7 @@ class Catalogue(SharedHash):
 
     async def add_partitions(self, topic: Topic, total: int, assignments: dict[int, list[int]] | None = None) -> None:
         """Raises the number of partitions."""
+        await self.check_copies()
         async with self._changing:
             await self._make_partitions(topic, topic.partitions, total)
             placing = Placing(topic.replication_factor, {**(topic.assignments or {}), **(assignments or {})})
@@ -189,6 +191,7 @@ class Catalogue(SharedHash):
 
     async def set_configs(self, topic: Topic, configs: dict[str, str]) -> None:
         """Replaces a topic's own configs."""
+        await self.check_copies()
         async with self._changing:
             await self._replace(topic, msgspec.structs.replace(topic, configs=configs))
 
@@ -206,9 +209,9 @@ class Catalogue(SharedHash):
     async def delete(self, topic: Topic) -> None:
         """Takes the topic out of the catalogue, then removes its partitions.
 
-        Not before replicas know it: one that takes over would have the topic again, without its records. What this
-        leaves behind goes with the next topic that is deleted.
+        Not before replicas know it: one that takes over would have the topic again, without its records.
         """
+        await self.check_copies()
         async with self._changing:
             keys = [*self._both_keys, self._keys.deleted_topics]
             sent_to = self.slot.place
@@ -216,23 +219,28 @@ class Catalogue(SharedHash):
             place = await self._follow(sent_to, 0 if reply is None else reply[0], {topic.name: None})
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
+        await self._copied.confirm(self.slot, place, self.key)
+        await self._remove_deleted(msgspec.json.decode(reply[1], type=Topic))
+
+    async def finish_deletions(self) -> None:
+        """Finishes what was cut short, as soon as the store allows it; the next upkeep tries again."""
         try:
-            await self._copied.confirm(self.slot, place, self.key)
-        except NotConfirmed:
-            self._must_sweep = True
-            raise
-        topic = msgspec.json.decode(reply[1], type=Topic)
-        await self._remove_deleted(topic)
-        if self._must_sweep:
-            self._must_sweep = False
             await self.sweep()
-        log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
+        except StoreError as error:
+            log.debug("finishing deletions is postponed", extra={"why": str(error)})
 
     async def sweep(self) -> None:
-        """Finishes the deletions that a crash or too few replicas cut short."""
-        reply = await self._link.call("HVALS", self._keys.deleted_topics)
-        for row in reply:
-            await self._remove_deleted(msgspec.json.decode(row, type=Topic))
+        """Finishes the deletions that a crash, too few replicas or a server that was away cut short."""
+        self.must_sweep = False
+        try:
+            place = self.slot.place
+            if rows := await self._link.call("HVALS", self._keys.deleted_topics):
+                await self._copied.confirm(self.slot, place, self.key)
+            for row in rows:
+                await self._remove_deleted(msgspec.json.decode(row, type=Topic))
+        except BaseException:
+            self.must_sweep = True
+            raise
 
     async def _replace(self, old: Topic, new: Topic) -> None:
         if not await self._replaced(old, new):
@@ -276,7 +284,8 @@ class Catalogue(SharedHash):
 
     async def _remove_deleted(self, topic: Topic) -> None:
         await self._remove_keys(topic)
-        await self._link.call("HDEL", self._keys.deleted_topics, topic.id)
+        if await self._link.call("HDEL", self._keys.deleted_topics, topic.id):
+            log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
     async def _remove_keys(self, topic: Topic) -> None:
         all_keys = [topic.keys(self._keys, number) for number in range(topic.partitions)]

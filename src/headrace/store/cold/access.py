@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from headrace.cold_log import ColdAway, ColdBatches, ColdLog, ColdPartition, ColdTable, Held
+from headrace.store.shared_work import retrieve
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class InTime:
     async def _bounded(self, answer: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Waits no longer than the time; the question goes on, so that the next one finds a reader that is ready."""
         task = asyncio.ensure_future(answer)
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve)
         timeout_s = timeout_s or self._timeout_s
         await asyncio.wait([task], timeout=timeout_s)
         if not task.done():
@@ -108,9 +109,3 @@ class InTime:
         except Exception as error:
             log.exception("the lake reader failed")
             raise ColdAway(f"the lake reader failed: {error}") from error
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Marks a failure as seen, so that asyncio does not report it when no caller is left."""
-    if not task.cancelled():
-        task.exception()

@@ -27,6 +27,7 @@ from headrace.store.partition.sequence_gaps import SequenceGaps
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
 from headrace.store.redis.shard import Shard
+from headrace.store.shared_work import retrieve
 from headrace.store.topic_configs.policy import TopicPolicy
 from headrace.wire.control import skip_marker
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -162,7 +163,7 @@ class Partition(Readable):
             raise PartitionGone(repr(self))
         if self._confirming is None or self._confirming.done():
             self._confirming = asyncio.create_task(self._look(), name=f"confirm {self!r}")
-            self._confirming.add_done_callback(_retrieve)
+            self._confirming.add_done_callback(retrieve)
         await asyncio.shield(self._confirming)
 
     async def _look(self) -> None:
@@ -383,9 +384,3 @@ class Partition(Readable):
     def size_bytes(self) -> int:
         """How large the records are that the partition holds in Redis."""
         return self.index.bytes_since(self.local_start) if self.local_start < self.end else 0
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    """Marks a failure as seen, so that asyncio does not report it when no caller is left."""
-    if not task.cancelled():
-        task.exception()

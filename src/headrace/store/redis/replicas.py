@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from headrace.store.redis.errors import StoreAway, StoreError
 from headrace.store.redis.link import Argument, RedisLink, parse_info
+from headrace.store.shared_work import retrieve
 from headrace.wire.errors import ErrorCode
 
 _LAG_MOST_S = 10
@@ -83,6 +84,7 @@ class Replicas:
             self._looking = asyncio.get_running_loop().create_task(
                 self._look(), name=f"replicas of {self._link.address}"
             )
+            self._looking.add_done_callback(retrieve)
         looking = self._looking
         try:
             return await asyncio.shield(looking)
@@ -206,7 +208,7 @@ class _Waits:
             left_s = max(deadline - now(), 0)
             timeout_ms = max(1, round(min(piece_s, left_s) * 1000))
             reply = link.send("WAIT", self._number, timeout_ms)
-            reply.add_done_callback(_note_read)
+            reply.add_done_callback(retrieve)  # if the write before it failed, nobody awaits it
             if not await touch:
                 self._touched.pop(key, None)  # somebody removed it: nothing was written
                 raise StoreAway("a key was removed by hand")
@@ -244,12 +246,6 @@ def _is_cancelled() -> bool:
     """Whether it is the running task itself that has to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _note_read(reply: asyncio.Future[int]) -> None:
-    """Nobody awaits the answer to a WAIT whose write failed: its error is no unhandled one."""
-    if not reply.cancelled():
-        reply.exception()
 
 
 def count_in_step(facts: dict[str, str]) -> int:

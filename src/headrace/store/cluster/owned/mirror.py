@@ -5,7 +5,8 @@ position is the id of the last entry wholly below the commit. Redis counts entri
 in the format `log`, records in the format `stream`.
 
 While mirrors are being moved, only the newest commit per partition is kept for the next round, so a mirror costs Redis
-a bounded number of commands a second, however often a group commits.
+a bounded number of commands a second, however often a group commits. Mirrors are moved one at a time; destroying one
+waits only for its own move, if that is in flight: its outcome may come late, and would bring the mirror back.
 
 In a cluster a commit may be stored while the server of its partition is away. Its mirror is moved later, to what is
 stored by then: the group may have another owner, whose mirror is newer than ours.
@@ -56,8 +57,11 @@ class Mirror:
         self._store = store
         self._due: dict[_Mirrored, int | None] = {}
         """To which offset; None is the one that is stored."""
+        self._round: dict[_Mirrored, int | None] = {}
+        """Those of the present round that have not been moved yet."""
         self._is_moving = False
-        self._round_ended = asyncio.Event()
+        self._in_flight: _Mirrored | None = None
+        self._landed = asyncio.Event()
 
     def committed(self, org: str, group_id: str, place: TopicPartition, offset: int) -> None:
         """Notes a commit; the mirror follows soon."""
@@ -69,53 +73,64 @@ class Mirror:
     async def destroy(self, org: str, group_id: str, places: Iterable[TopicPartition]) -> None:
         """Removes mirrors; none of them comes back by a commit that was noted before."""
         places = list(places)
-        self._forget(org, group_id, places)
-        if self._is_moving:
-            await self._round_ended.wait()
-            self._forget(org, group_id, places)
+        doomed = {_Mirrored(org, group_id, place) for place in places}
+        self._forget(doomed)
+        if self._in_flight in doomed:
+            await self._landed.wait()
+            self._forget(doomed)  # if it failed, it is due again
         organisation = self._store.organisations[org]
         for name, number in places:
             if (topic := organisation.catalogue.by_name.get(name)) is not None:
                 stream = topic.keys(organisation.keys, number).log
                 self._store.topology.slot_of(stream).link.post("XGROUP", "DESTROY", stream, mirror_name(group_id))
 
-    def _forget(self, org: str, group_id: str, places: Iterable[TopicPartition]) -> None:
-        for place in places:
-            self._due.pop(_Mirrored(org, group_id, place), None)
+    def _forget(self, doomed: Iterable[_Mirrored]) -> None:
+        for mirrored in doomed:
+            self._due.pop(mirrored, None)
+            self._round.pop(mirrored, None)
 
     async def _move_all(self) -> None:
         try:
             while self._due:
-                self._round_ended.clear()
-                due, self._due = self._due, {}
-                left = await self._move_round(due)
-                for mirrored in left:
-                    self._due.setdefault(mirrored, None)
-                self._round_ended.set()
-                await asyncio.sleep(_AGAIN_S if left else _ROUND_S)
+                self._round, self._due = self._due, {}
+                all_moved = await self._move_round()
+                await asyncio.sleep(_ROUND_S if all_moved else _AGAIN_S)
         finally:
             self._is_moving = False
-            self._round_ended.set()
 
-    async def _move_round(self, due: dict[_Mirrored, int | None]) -> list[_Mirrored]:
-        """What has to be tried again. A server that is away is asked once."""
-        left: list[_Mirrored] = []
+    async def _move_round(self) -> bool:
+        """False if some have to be tried again, which are due again."""
+        all_moved = True
         away: set[Shard | None] = set()
-        for mirrored, offset in due.items():
+        for mirrored in list(self._round):
+            if mirrored not in self._round:
+                continue  # it was destroyed meanwhile
+            offset = self._round.pop(mirrored)
+            self._in_flight = mirrored
+            self._landed.clear()
             try:
-                if (shard := self._shard_of(mirrored)) in away:
-                    left.append(mirrored)
-                    continue
-                await self._move(mirrored, offset)
-            except KafkaError as error:
-                log.debug("a mirror was not updated", extra={"group": mirrored.group_id, "why": str(error)})
-                if error.code in _PASSING:
-                    left.append(mirrored)
-                if isinstance(error, StoreAway | OutcomeUnknown):
-                    away.add(shard)
-            except Exception:
-                log.exception("a mirror was not updated", extra={"group": mirrored.group_id})
-        return left
+                if not await self._try_to_move(mirrored, offset, away):
+                    self._due.setdefault(mirrored, None)
+                    all_moved = False
+            finally:
+                self._in_flight = None
+                self._landed.set()
+        return all_moved
+
+    async def _try_to_move(self, mirrored: _Mirrored, offset: int | None, away: set[Shard | None]) -> bool:
+        """False if it has to be tried again. A server that is away is asked once in a round."""
+        try:
+            if (shard := self._shard_of(mirrored)) in away:
+                return False
+            await self._move(mirrored, offset)
+        except KafkaError as error:
+            log.debug("a mirror was not updated", extra={"group": mirrored.group_id, "why": str(error)})
+            if isinstance(error, StoreAway | OutcomeUnknown):
+                away.add(shard)
+            return error.code not in _PASSING
+        except Exception:
+            log.exception("a mirror was not updated", extra={"group": mirrored.group_id})
+        return True
 
     def _shard_of(self, mirrored: _Mirrored) -> Shard | None:
         topic = self._topic_of(mirrored)
