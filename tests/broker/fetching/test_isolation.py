@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import pytest
 
 from headrace.broker.fetching.fetch import aborted_among
-from headrace.store.partition.aborted import Aborted, AbortedList
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches
+from headrace.store.partition.sequences.aborted import Aborted, AbortedList
 from headrace.wire.batch import stamp
 from tests.broker.peers import batch_of
 

@@ -11,9 +11,9 @@ import pytest
 from headrace.broker.transactions import coordinator
 from headrace.broker.transactions.finishing import _Marks
 from headrace.store.cluster.owned.transactions import TransactionStore
-from headrace.store.partition.aborted import AbortedList
 from headrace.store.partition.appending import Appender
 from headrace.store.partition.base import Partition
+from headrace.store.partition.sequences.aborted import AbortedList
 from headrace.transactions.state import Ending
 from tests.broker.transactions.checker import Checker
 from tests.broker.transactions.conftest import StartNode

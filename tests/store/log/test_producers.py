@@ -8,7 +8,7 @@ import pytest
 
 from headrace.store.log.partition import LogPartition
 from headrace.store.partition.appending import Appended
-from headrace.store.partition.producers import KEPT_BATCHES, Producers
+from headrace.store.partition.sequences.producers import KEPT_BATCHES, Producers
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock

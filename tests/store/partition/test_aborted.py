@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.store.partition.aborted import Aborted, AbortedList, parse
-from headrace.store.partition.producers import Producers
+from headrace.store.partition.sequences.aborted import Aborted, AbortedList, parse
+from headrace.store.partition.sequences.producers import Producers
 from headrace.wire.batch import TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker, end_marker, read_marker
 

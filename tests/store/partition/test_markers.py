@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.store.partition.producers import Producers
-from headrace.store.partition.verification import Verification
+from headrace.store.partition.sequences.producers import Producers
+from headrace.store.partition.sequences.verification import Verification
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
 from headrace.wire.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.partition.producers import Coming, Producers
+from headrace.store.partition.sequences.producers import Coming, Producers
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 
 LAST = (1 << 31) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.store.partition.base import Partition
-from headrace.store.partition.sequence_gaps import SequenceGaps
+from headrace.store.partition.sequences.gaps import SequenceGaps
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock

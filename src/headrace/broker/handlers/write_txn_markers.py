@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.broker.call import Call
 from headrace.broker.rights.asking import OnCluster
 from headrace.security.acls import Operation
-from headrace.store.partition.verification import Verification, moment_of
+from headrace.store.partition.sequences.verification import Verification, moment_of
 from headrace.wire.batch import read_header
 from headrace.wire.control import EndMarker, end_marker
 from headrace.wire.errors import ErrorCode, KafkaError

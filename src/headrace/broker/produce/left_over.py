@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from headrace.store.partition.base import Partition
-from headrace.store.partition.verification import Verification
+from headrace.store.partition.sequences.verification import Verification
 from headrace.wire.batch import read_header
 from headrace.wire.control import EndMarker, end_marker
 from headrace.wire.errors import ErrorCode, KafkaError

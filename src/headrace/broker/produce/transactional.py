@@ -16,7 +16,7 @@ from headrace.broker.transactions.joining import Producing
 from headrace.security.acls import Operation
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.partition.base import Partition
-from headrace.store.partition.verification import Moment, Verification, moment_of
+from headrace.store.partition.sequences.verification import Moment, Verification, moment_of
 from headrace.wire.batch import BatchHeader, may_be_transactional, read_header
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError

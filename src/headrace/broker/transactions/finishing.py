@@ -26,7 +26,7 @@ from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.identity import from_kafka_uuid
 from headrace.store.cluster.owned.transactions import StoredOpen
 from headrace.store.lasting import Lasting
-from headrace.store.partition.verification import Verification, moment_of
+from headrace.store.partition.sequences.verification import Verification, moment_of
 from headrace.store.redis.errors import PartitionGone
 from headrace.transactions.events import Finished
 from headrace.transactions.state import Ending, TransactionalId

@@ -26,7 +26,7 @@ from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.entries import LAST_SEQUENCE, NO_OFFSET, Batches, Entry, base_of, take
 from headrace.store.partition.index import Index, Point
 from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
-from headrace.store.partition.producers import Producers
+from headrace.store.partition.sequences.producers import Producers
 from headrace.store.redis.link import Argument
 from headrace.wire.batch import end_offset, iter_headers
 from headrace.wire.control import read_marker

@@ -15,11 +15,11 @@ from headrace.store.log.entries import parse_entry, xadd
 from headrace.store.log.other_history import compare, find_replaced
 from headrace.store.log.times import is_slow, newest_of
 from headrace.store.partition import losses
-from headrace.store.partition.aborted import AbortedList
-from headrace.store.partition.aborted import parse as parse_aborted
 from headrace.store.partition.entries import LAST_SEQUENCE as LAST
 from headrace.store.partition.entries import NO_OFFSET, Entry, base_of, entry_fields
 from headrace.store.partition.losses import Gap, record_gap
+from headrace.store.partition.sequences.aborted import AbortedList
+from headrace.store.partition.sequences.aborted import parse as parse_aborted
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
 from headrace.wire.batch_errors import BatchError
 

@@ -18,8 +18,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headrace.store.partition.pending import Appended, AwaitedBatch, Pending
-from headrace.store.partition.producers import Coming
-from headrace.store.partition.verification import Verification
+from headrace.store.partition.sequences.producers import Coming
+from headrace.store.partition.sequences.verification import Verification
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.store.redis.wire import Then
 from headrace.wire.batch import BatchHeader

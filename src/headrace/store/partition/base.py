@@ -23,7 +23,7 @@ from headrace.store.partition.entries import Batches
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.store.partition.old_records import CompactionPolicy, Compactions, Limits, Trouble
 from headrace.store.partition.readable import Readable
-from headrace.store.partition.sequence_gaps import SequenceGaps
+from headrace.store.partition.sequences.gaps import SequenceGaps
 from headrace.store.partition.tail import Tail
 from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreAway
 from headrace.store.redis.shard import Shard

@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from headrace.store.partition.verification import Verification
+from headrace.store.partition.sequences.verification import Verification
 from headrace.wire.batch import BatchHeader
 from headrace.wire.control import EndMarker
 from headrace.wire.errors import KafkaError

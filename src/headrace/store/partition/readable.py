@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.store.partition.entries import Batches
     from headrace.store.partition.index import Index
     from headrace.store.partition.losses import EpochStart
-    from headrace.store.partition.producers import Producers
+    from headrace.store.partition.sequences.producers import Producers
     from headrace.store.topic_configs.policy import TopicPolicy
 
 

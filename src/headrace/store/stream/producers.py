@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.store.partition.producers import KEPT_BATCHES, KnownProducer, Producers, SequencedBatch
-from headrace.store.partition.sequence_gaps import SequenceGaps
+from headrace.store.partition.sequences.gaps import SequenceGaps
+from headrace.store.partition.sequences.producers import KEPT_BATCHES, KnownProducer, Producers, SequencedBatch
 from headrace.store.stream.ids import StreamIds, parse_id
 from headrace.wire.batch import BatchHeader
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headrace.clock import Clock
-from headrace.store.cluster.nodes.absence import Absence
 from headrace.store.cluster.nodes.endpoints import Node, Registration, State
 from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
 from headrace.store.cluster.nodes.outages import Outages
+from headrace.store.cluster.nodes.time_away import TimeAway
 from headrace.store.lasting import Lasting
 from headrace.store.redis.errors import StoreError
 
@@ -83,7 +83,7 @@ class Nodes:
         self._moved_at = -math.inf
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
-        self._absence = Absence(self._lease_s)
+        self._time_away = TimeAway(self._lease_s)
         self.is_restored: Callable[[], bool] = lambda: True
         """Whether all partitions have been taken up since another server answers."""
         self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
@@ -135,7 +135,7 @@ class Nodes:
 
     def was_replaced_since(self, term: int) -> bool:
         """Whether other nodes may have led our partitions after a term, and only just."""
-        return self._absence.hides(term, self._now_s())
+        return self._time_away.hides(term, self._now_s())
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
@@ -274,15 +274,15 @@ class Nodes:
             # A lease that is valid is lost with the store. While the store is silent nobody takes over.
             was_away = (has_overslept or not was_silent) if has_run_out else not is_elsewhere
             if was_away and not self.is_alone:
-                self._end_absence(asked, is_elsewhere)
+                self._come_back(asked, is_elsewhere)
         if is_ours:
-            if has_run_out or self._absence.is_over(asked, self.term):
+            if has_run_out or self._time_away.is_over(asked, self.term):
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
             if all((one.row.token, one.row.state) != (self._token, self._state) for one in self.seen):
                 await self._claim()
-            if self._yields and (self.is_restored() or not self._absence.yields(asked)):
+            if self._yields and (self.is_restored() or not self._time_away.yields(asked)):
                 await self.serve()
                 self._yields = False
                 self.on_claim()
@@ -292,8 +292,8 @@ class Nodes:
             self.on_claim()
         self.outages.end()
 
-    def _end_absence(self, now_s: float, is_elsewhere: bool) -> None:
-        self._absence.end(now_s, to_another_server=is_elsewhere)
+    def _come_back(self, now_s: float, is_elsewhere: bool) -> None:
+        self._time_away.end(now_s, to_another_server=is_elsewhere)
         if is_elsewhere and self._state == "serving":
             self._state, self._yields = "starting", True
 

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.store.log.compacting.room import Rest
-from headrace.store.partition.aborted import Aborted
 from headrace.store.partition.entries import Entry
 from headrace.store.partition.key_map import digest
+from headrace.store.partition.sequences.aborted import Aborted
 from headrace.wire.batch import MAX_UNPACKED_BYTES, BatchHeader, end_offset, iter_headers
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.cleaning import Sifted, emptied, horizon_of, note_keys, rebuilt, sift

@@ -2,7 +2,7 @@
 
 The rules are Kafka's: the last five batches of a producer are remembered and answered with their original offset; a
 batch must follow the last one without a gap; a new epoch starts at 0; an unknown or forgotten producer may start
-anywhere, unless its batch is part of a transaction, but not at once (`sequence_gaps.py`). A transaction is open from
+anywhere, unless its batch is part of a transaction, but not at once (`gaps.py`). A transaction is open from
 its first batch to its marker; the log is stable up to the first batch of the oldest open transaction. A marker that is
 written again ends nothing: behind the first one there may be the next transaction.
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.store.partition.aborted import Aborted, AbortedList
-from headrace.store.partition.sequence_gaps import SequenceGaps
-from headrace.store.partition.verification import Verification
+from headrace.store.partition.sequences.aborted import Aborted, AbortedList
+from headrace.store.partition.sequences.gaps import SequenceGaps
+from headrace.store.partition.sequences.verification import Verification
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
 from headrace.wire.errors import ErrorCode, KafkaError

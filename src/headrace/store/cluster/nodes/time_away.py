@@ -2,8 +2,8 @@
 
 They go on for up to a lease after it is back, until they see that its lease is held again.
 
-If the store went back in time meanwhile, only they have what they acknowledged. So a node that comes back from such an
-absence to another server first lets them restore it: it counts as starting until they have, or for some leases.
+If the store went back in time meanwhile, only they have what they acknowledged. So a node that comes back this way
+to another server first lets them restore it: it counts as starting until they have, or for some leases.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _HARDLY_LOST_S: Final = 60.0
 _LEASES_TO_YIELD: Final = 10
 
 
-class Absence:
-    """The last absence."""
+class TimeAway:
+    """The last time away."""
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
