@@ -259,7 +259,7 @@ async def test_a_topic_deleted_in_the_lost_moment_stays_deleted(
     await go_back(valkey, store, checkpoint)
     await store.default.catalogue.refresh()
     assert store.default.catalogue.by_name == {}
-    assert not valkey.keys_with("orders")
+    await until(lambda: not valkey.keys_with("orders"))
 
 
 @of_one_server

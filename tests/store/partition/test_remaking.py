@@ -97,27 +97,35 @@ async def test_what_a_broker_did_not_restore_before_it_died_is_a_gap(
 
 
 async def test_it_is_a_gap_too_for_a_broker_that_has_what_was_restored_in_its_cache(
-    valkey: Valkey, clock: MovableClock, either: Partition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+    valkey: Valkey,
+    clock: MovableClock,
+    store: Store,
+    open_store: OpenStore,
+    configs: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = await open_store(node_id=1)
-    other = await on(store, either)
-    offsets = await produce_each(either, 0, 2)
-    await other.confirm_up_to(either.end)
-    offsets += await produce_each(either, 2, RECORDS)
-    end = either.end
-    await die_while_restoring(valkey, either, 3, monkeypatch)
-    valkey.ask("DEL", store.keys.node(0))
+    both = [store, await open_store()]
     await store.nodes.refresh()
-    clock.advance(store.options.node_lease_ms)
-    await store.nodes.refresh()
-    assert store.nodes.leader(other.topic, 0) == store.nodes.me
-    other.doubt()
-    await other.confirm()
-    assert len(other.tail) > 0
-    [gap] = other.gaps
+    topic = await store.default.catalogue.create("orders", 1, configs)
+    leader, other = sorted(both, key=lambda one: one.nodes.me != store.nodes.leader(topic, 0))
+    await leader.default.catalogue.find("orders")
+    led = await leader.default.partition(topic, 0)
+    seen = await on(other, led)
+    offsets = await produce_each(led, 0, 2)
+    await seen.confirm_up_to(led.end)
+    offsets += await produce_each(led, 2, RECORDS)
+    await die_while_restoring(valkey, led, 3, monkeypatch)
+    valkey.ask("DEL", other.keys.node(leader.nodes.me.id))
+    await other.nodes.refresh()
+    clock.advance(other.options.node_lease_ms)  # nobody waits for it any more
+    await other.nodes.refresh()
+    seen.doubt()
+    await seen.confirm()
+    assert len(seen.tail) > 0
+    [gap] = seen.gaps
     assert offsets[2] < gap.start <= offsets[3]
-    assert (gap.end, other.end, other.leader_epoch) == (end, end, 1)
-    assert values(await all_of(other)) == numbers(0, 3)
+    assert (gap.end, seen.end, seen.leader_epoch) == (led.end, led.end, 1)
+    assert values(await all_of(seen)) == numbers(0, 3)
 
 
 async def test_a_broker_that_dies_when_all_is_restored_leaves_no_gap(
