@@ -165,6 +165,15 @@ def test_what_the_broker_writes_gets_the_offsets_it_was_promised(bits: int, ids:
     assert not reading.exceptions
 
 
+def test_what_the_broker_writes_in_the_millisecond_of_an_exception_follows_it() -> None:
+    """One entry too many in a millisecond: the next one is exceptional, though later natural offsets are free."""
+    burst = [StreamId(NOW_MS, sequence) for sequence in range(1025)]
+    stream, offsets = mapped(10, [*burst, StreamId(NOW_MS + 1, 0)])
+    free = stream.next_free(0)
+    assert (free.first, free.offset, free.is_natural) == (StreamId(NOW_MS + 1, 1), offsets[-1] + 1, False)
+    assert stream.read(raw([free.first])).offsets == [free.offset]
+
+
 def test_five_thousand_entries_in_one_millisecond_push_the_next_ones_on_and_then_it_is_over() -> None:
     burst = [StreamId(NOW_MS, sequence) for sequence in range(5000)]
     after = [StreamId(NOW_MS + 1, 0), StreamId(NOW_MS + 1, 1), StreamId(NOW_MS + 2, 0), StreamId(NOW_MS + 50, 0)]

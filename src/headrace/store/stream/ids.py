@@ -198,7 +198,8 @@ class StreamIds:
         """Where an entry of ours may go now: its offset is above the last one, and not below `floor`."""
         offset = max(self.last_offset + 1, floor, 1)  # no entry can be 0-0
         natural = self.natural_id(offset)
-        if natural > self.last and offset < NATURAL_LIMIT:
+        follows_run = bool(self._ids) and self._ids[-1].ms == natural.ms
+        if natural > self.last and offset < NATURAL_LIMIT and not follows_run:
             return FreeIds(natural, offset, True)
         step = offset - self.last_offset
         return FreeIds(StreamId(self.last.ms, self.last.sequence + step), offset, False)
