@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from signal import Signals
 
 import pytest
@@ -17,7 +18,7 @@ from tests.broker.peers import connect, create_topic
 from tests.broker_process import wait_until
 from tests.conftest import StartBroker, StartRedis
 from tests.faults.test_everything_killed import PARTITIONS, PLACES, TOPICS, Cluster
-from tests.faults.test_two_brokers import nodes_of
+from tests.faults.test_two_brokers import leaders_of, nodes_of
 from tests.faults.witnesses import Group, Sender, check
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -25,12 +26,21 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 TIMES = 10
 
 
+SLEEPS = 4
+"""How often a node does."""
+
+
 @pytest.fixture
-def cluster(start_broker: StartBroker, start_redis: StartRedis) -> Cluster:
-    """The leases are long: a partition that moves has its newest records in no memory."""
+def lease_ms() -> int:
+    """Long: a partition that moves has its newest records in no memory."""
+    return 10_000
+
+
+@pytest.fixture
+def cluster(start_broker: StartBroker, start_redis: StartRedis, lease_ms: int) -> Cluster:
     store = start_redis("always")
     brokers = [
-        start_broker(redis=store.url, node_id=node_id, node_lease_ms=10_000, group_initial_rebalance_delay_ms=0)
+        start_broker(redis=store.url, node_id=node_id, node_lease_ms=lease_ms, group_initial_rebalance_delay_ms=0)
         for node_id in (1, 2)
     ]
     wait_until(lambda: all(nodes_of(broker) == {1, 2} for broker in brokers), "the brokers do not know each other")
@@ -45,7 +55,7 @@ class Losses:
 
     def __init__(self, cluster: Cluster, senders: list[Sender], seed: int) -> None:
         self._store, self._senders = cluster.store, senders
-        self._chance = random.Random(seed)
+        self.chance = random.Random(seed)
 
     def go_back(self) -> None:
         """To the files of some records ago."""
@@ -54,7 +64,7 @@ class Losses:
         self._store.send_signal(Signals.SIGSTOP)
         shutil.copytree(directory, copy)
         self._store.send_signal(Signals.SIGCONT)
-        self.all_go_on(self._chance.choice([1, 5, 30]))
+        self.all_go_on(self.chance.choice([1, 5, 30]))
         self._store.stop(Signals.SIGKILL)
         shutil.rmtree(directory)
         copy.rename(directory)
@@ -64,7 +74,7 @@ class Losses:
         with redis.Redis(port=self._store.port) as client:
             logs = sorted(key for key in client.keys("*") if key.endswith((b":log", b":stream")))
             assert len(logs) == len(PLACES)
-            client.delete(*self._chance.sample(logs, 2))
+            client.delete(*self.chance.sample(logs, 2))
 
     def cut_connections(self) -> None:
         """Answers get lost: what went in all the same is read again."""
@@ -72,22 +82,21 @@ class Losses:
             client.client_kill_filter(_type="normal", skipme=True)
 
     def happen(self) -> None:
-        self._chance.choice([self.go_back, self.delete_logs, self.cut_connections])()
+        self.chance.choice([self.go_back, self.delete_logs, self.cut_connections])()
 
     def all_go_on(self, more: int = 20) -> None:
         for sender in self._senders:
             sender.goes_on(more)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_a_store_loses_under_load_comes_back_as_it_was(cluster: Cluster, seed: int) -> None:
+def run(cluster: Cluster, times: int, seed: int, happen: Callable[[Losses], object]) -> None:
     senders = [Sender(f"sender-{number}", cluster.addresses, PLACES, 0.005) for number in range(2)]
     groups = [Group(name, cluster.addresses, list(TOPICS), members) for name, members in {"two": 2, "one": 1}.items()]
     losses = Losses(cluster, senders, seed)
     try:
-        for _ in range(TIMES):
+        for _ in range(times):
             losses.all_go_on()
-            losses.happen()
+            happen(losses)
         losses.all_go_on()
         for sender in senders:
             sender.stop()
@@ -97,3 +106,32 @@ def test_what_a_store_loses_under_load_comes_back_as_it_was(cluster: Cluster, se
     finally:
         for end in (*(sender.stop for sender in senders), *(group.stop for group in groups)):
             end()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_a_store_loses_under_load_comes_back_as_it_was(cluster: Cluster, seed: int) -> None:
+    run(cluster, TIMES, seed, Losses.happen)
+
+
+@pytest.mark.parametrize("lease_ms", [2_000])
+def test_what_a_store_loses_while_a_node_sleeps_comes_back_though_that_node_leads_again(cluster: Cluster) -> None:
+    """The other one leads meanwhile, and alone has what was lost: the one that wakes up must not be in its way."""
+
+    def sleep(losses: Losses) -> None:
+        asleep, awake = losses.chance.sample(cluster.brokers, 2)
+        node = awake.settings["node_id"]
+        asleep.send_signal(Signals.SIGSTOP)
+        for topic in TOPICS:
+            wait_until(
+                lambda topic=topic: set(leaders_of(awake, topic).values()) == {node},  # type: ignore[misc]
+                "the partitions do not move",
+            )
+        losses.go_back()
+        asleep.send_signal(Signals.SIGCONT)
+        for topic in TOPICS:
+            wait_until(
+                lambda topic=topic: len(set(leaders_of(awake, topic).values())) == 2,  # type: ignore[misc]
+                "the node that woke up does not lead again",
+            )
+
+    run(cluster, SLEEPS, 0, sleep)
