@@ -254,6 +254,11 @@ class Access(Checks):
         self.check(operation, ResourceType.GROUP, group_id)
         return await self.broker.coordinator.find(self.caller.organisation, group_id)
 
+    async def awaited_group(self, operation: Operation, group_id: str) -> Thing[Group]:
+        """The same, though the store is away for a moment."""
+        self.check(operation, ResourceType.GROUP, group_id)
+        return await self.broker.coordinator.wait_for(self.caller.organisation, group_id)
+
     async def groups(self, operation: Operation) -> list[Group]:
         """This node's groups that the caller has this right to, including those not loaded yet.
 

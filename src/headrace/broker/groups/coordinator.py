@@ -21,7 +21,7 @@ from headrace.groups.classic.events import Commit, OffsetDelete, Request
 from headrace.groups.settings import GroupSettings
 from headrace.store.cluster.owned.groups import Committed
 from headrace.store.cluster.owned.mirror import Mirror
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+
+_PATIENCE_S = 3.0
+_RETRY_S = 0.1
 
 
 class Coordinator:
@@ -87,6 +90,23 @@ class Coordinator:
             return await self.pending.settle(name) if self.pending.may_have_some(name) else found
         except KafkaError as error:
             raise _as_coordinator_error(error) from None
+
+    async def wait_for(self, org: str, group_id: str) -> Thing[Group]:
+        """The same, but while the store or our lease is away it waits a moment.
+
+        Consumers need it to begin, and librdkafka's report an error to their user after a few quick refusals.
+        """
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + _PATIENCE_S
+        while True:
+            try:
+                return await self.find(org, group_id)
+            except KafkaError as error:
+                if not self._groups.may_come_back(Name(org, group_id)):
+                    raise
+                if now_s() >= until_s:
+                    raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from None
+                await asyncio.sleep(_RETRY_S)
 
     async def all(self, org: str) -> list[Group]:
         """An organisation's groups at this node, including those not loaded yet."""

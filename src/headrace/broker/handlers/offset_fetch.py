@@ -85,7 +85,7 @@ def _old_form(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
 
 async def _group(call: Call, asked: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
     try:
-        group = await call.group(Operation.DESCRIBE, asked.group_id)
+        group = await call.awaited_group(Operation.DESCRIBE, asked.group_id)
         topics = asked.topics
         found = _all(call, group) if topics is None else [await _topic(call, group, topic) for topic in topics]
         if stable:

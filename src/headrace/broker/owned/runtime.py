@@ -78,6 +78,10 @@ class Runtime(Generic[State]):
         nodes = self._store.nodes
         return nodes.owner(name.id.encode()).id == nodes.me.id
 
+    def may_come_back(self, name: Name) -> bool:
+        """Whether a thing that cannot be looked at now is this node's all the same: the store or the lease is away."""
+        return not self._is_closed and self.is_mine(name)
+
     def may_decide(self, name: Name) -> bool:
         """Whether the thing is ours and our lease is beyond doubt."""
         return not self._is_closed and self._store.nodes.owns_now(name.id.encode())
