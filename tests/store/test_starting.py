@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway, StoreError
+from headrace.store.redis.link import RedisLink
 from headrace.store.starting import patiently
+from tests.store.conftest import OpenStore
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,19 @@ async def test_a_start_does_not_wait_for_what_an_operator_has_to_mend() -> None:
     with pytest.raises(RedisError):
         await patiently(step)
     assert tries == 1
+
+
+async def test_a_node_starts_though_the_server_of_the_leases_has_just_become_a_replica(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = RedisLink.start, list[str]()
+
+    async def refused_once(link: RedisLink) -> None:
+        if link.name == "leases" and not refused:
+            refused.append(link.name)
+            raise StoreAway("the server is a replica")
+        await start(link)
+
+    monkeypatch.setattr(RedisLink, "start", refused_once)
+    store = await open_store()
+    assert (refused, store.nodes.lease_is_valid) == (["leases"], True)

@@ -131,7 +131,7 @@ class Store:
         try:
             await self.topology.start()
             await patiently(lambda: check_commands(self.topology, self.options.prefix))
-            await self.leases.start()
+            await patiently(self.leases.start)
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
             await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
             self.spawn(stay_awake(self.nodes, self.leases))
