@@ -324,3 +324,23 @@ async def test_the_lease_is_kept_while_a_node_starts(open_store: OpenStore, monk
     await until(is_renewed)
     has_read.set()
     await starting
+
+
+async def test_requests_to_a_node_that_hangs_are_on_their_way_until_it_is_well_again_for_a_lease(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    lease_ms = LEASE_MS // 4
+    first, second = [await open_store(node_lease_ms=lease_ms) for _ in range(2)]
+    await until(lambda: ids(first) == [0, 1])
+    valkey.ask("DEL", second.keys.node(1))
+    assert await refreshed(first) == [0]
+    is_over = first.nodes.after_requests_to(second.name)
+    clock.advance(lease_ms)
+    await first.nodes.refresh()
+    assert not is_over()
+    await second.nodes.renew()
+    await first.nodes.refresh()
+    assert not is_over()
+    clock.advance(lease_ms)
+    await first.nodes.refresh()
+    assert is_over()

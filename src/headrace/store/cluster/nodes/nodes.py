@@ -80,6 +80,8 @@ class Nodes:
         self._slept_s = self._lease_s * _SLEPT_OF_A_LEASE
         self._awake_at = 0.0
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
+        self._held_since: dict[str, float] = {}
+        """Since when each process was seen to hold its lease."""
         self._moved_at = -math.inf
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
@@ -122,16 +124,20 @@ class Nodes:
     def after_requests_to(self, process: str) -> Callable[[], bool]:
         """Tells whether no request to a process that led before can be on its way any more.
 
-        A dead one's connections broke, and clients have sent their requests again within a lease. To one that hangs
-        they wait for an answer until they give up.
+        A dead one's connections broke, one that is well has answered, and clients have sent their requests again within
+        a lease. To one that hangs they wait for an answer until they give up.
         """
         has_a_lease_passed, given_up_at = self.after_a_lease(), self._now_s() + max(_REQUEST_S, self._lease_s)
-        return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_run(process))
+        return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_hang(process))
 
-    def _may_run(self, process: str) -> bool:
-        """Whether another process may still hang: nobody knows that it ended. Its row outlives its lease."""
-        is_another = process != self._token
-        return is_another and any(one.row.token == process and one.row.state != "gone" for one in self.seen)
+    def _may_hang(self, process: str) -> bool:
+        """Whether another process may still hang: nobody knows that it ended, nor has it held its lease for a while.
+
+        Its row outlives its lease.
+        """
+        is_known = any(one.row.token == process and one.row.state != "gone" for one in self.seen)
+        is_well = self._now_s() - self._held_since.get(process, math.inf) >= self._lease_s
+        return process != self._token and is_known and not is_well
 
     def was_replaced_since(self, term: int) -> bool:
         """Whether other nodes may have led our partitions after a term, and only just."""
@@ -337,6 +343,8 @@ class Nodes:
     async def refresh(self) -> None:
         """Learns who is alive."""
         self.seen = await self._leases.look()
+        held = {one.row.token for one in self.seen if one.is_held}
+        self._held_since = {token: self._held_since.get(token, self._now_s()) for token in held}
         before, self._timeline = self._timeline, self._leases.timeline
         if before is not None and before != self._timeline:
             self._wait_for_known()
