@@ -153,8 +153,13 @@ class Store:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
         await patiently(self.nodes.serve, self.announcements.nodes_changed)
         self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
-        self.nodes.is_restored = lambda: self.takeovers.are_settled
+        self.nodes.is_restored = self._is_restored
         self.neighbours.follow()
+
+    def _is_restored(self) -> bool:
+        """Whether all partitions were taken up on the server of the leases, which other links may reach later."""
+        home = self.topology.slot_of(self.keys.nodes).link
+        return home.is_up and home.identity == self.leases.identity and self.takeovers.are_settled
 
     def _wake_moved(self) -> None:
         """Ends long polls on partitions that another node leads now."""

@@ -56,6 +56,11 @@ class Leases:
         """Changes whenever leases may have been lost: another server answers."""
         return self._link.timeline
 
+    @property
+    def identity(self) -> str:
+        """Identity of the server that they are on, in its current run."""
+        return self._link.identity
+
     async def start(self) -> None:
         await self._link.start()
 

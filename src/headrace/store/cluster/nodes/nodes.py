@@ -43,6 +43,8 @@ ANY_ID: Final = -1
 _SLEPT_OF_A_LEASE: Final = 1 / 2
 """A process that stood still for so much of a lease has slept; it looks at its clock much more often."""
 _CLAIM_POLL_S: Final = 0.05
+_HEARD_S: Final = 0.05
+"""By then the others have heard that a node serves again: those who led meanwhile stop before it begins."""
 _REQUEST_S: Final = 60.0
 """How long clients wait for an answer: librdkafka for a minute, Java's for half of it."""
 
@@ -80,6 +82,8 @@ class Nodes:
         self._slept_s = self._lease_s * _SLEPT_OF_A_LEASE
         self._awake_at = 0.0
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
+        self._must_look = False
+        """Whether another node came or went while a renewal was under way."""
         self._held_since: dict[str, float] = {}
         """Since when each process was seen to hold its lease."""
         self._moved_at = -math.inf
@@ -289,14 +293,19 @@ class Nodes:
             if all((one.row.token, one.row.state) != (self._token, self._state) for one in self.seen):
                 await self._claim()
             if self._yields and (self.is_restored() or not self._time_away.yields(asked)):
-                await self.serve()
-                self._yields = False
+                self._state, self._yields = "serving", False
+                await self._leases.claim(self._mine)
                 self.on_claim()
+                await asyncio.sleep(_HEARD_S)
+                await self.refresh()
         elif not self.is_leaving:
             self.without_lease.met(node=self.me.id)
             await self._claim_when_free()
             self.on_claim()
         self.outages.end()
+        if self._must_look:
+            self._must_look = False
+            await self.refresh()
 
     def _come_back(self, now_s: float, is_elsewhere: bool) -> None:
         self._time_away.end(now_s, to_another_server=is_elsewhere)
@@ -336,8 +345,9 @@ class Nodes:
         While a renewal waits for its answer, or our own lease has run out, the renewal is what looks: only that knows
         of the outage, in which leases ran out. To whoever looked before, the first node back would be the only one.
         """
-        is_well = self.lease_is_valid and not self.outages.is_silent
-        if is_well or self.is_leaving:
+        if self.outages.is_silent and not self.is_leaving:
+            self._must_look = True
+        elif self.lease_is_valid or self.is_leaving:
             await self.refresh()
 
     async def refresh(self) -> None:
