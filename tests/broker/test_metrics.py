@@ -75,7 +75,8 @@ def test_records_bytes_requests_and_lag_are_counted(kind: str, start_broker: Sta
     lag = {**where, "group": group}
     wait_until(lambda: value(port, "headrace_group_lag_records", **lag) == RECORDS - READ, "lag is not as it should be")
     assert (value(port, "headrace_group_lag_seconds", **lag) or 0) > 0
-    assert value(port, "headrace_groups", organisation="default", state="Empty") == 1
+    empty = {"organisation": "default", "state": "Empty"}
+    wait_until(lambda: value(port, "headrace_groups", **empty) == 1, "the group is not empty")
     assert value(port, "headrace_group_generation", organisation="default", group=group) == 2
 
 
