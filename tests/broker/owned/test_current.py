@@ -84,3 +84,15 @@ async def test_while_the_store_is_away_nothing_is_read(open_store: OpenStore, pr
     proxy.is_open = True
     await until(lambda: is_up(store))
     assert (await tallies.runtime.current(A)).state == Tally(1, "1")
+
+
+async def test_a_request_that_came_just_before_its_thing_was_ours_is_decided_by_the_one_that_is_kept(
+    tallies: Tallies, store: Store
+) -> None:
+    """Else a second one stays beside it, which would write its old state back once the store is replaced."""
+    await Tallies(store, tallies.kind).ask("a", Add, "me", 1)
+    owns_now, store.nodes.owns_now = store.nodes.owns_now, lambda what: False  # type: ignore[method-assign]
+    asked = tallies.ask("a", Add, "me", 1)
+    store.nodes.owns_now = owns_now  # type: ignore[method-assign]
+    assert await asked == 2
+    assert tallies.runtime.things[A].state == Tally(2, "1")

@@ -136,7 +136,9 @@ class Runtime(Generic[State]):
     def _thing(self, name: Name) -> Thing[State]:
         thing = Thing(name, self)
         if self.may_decide(name):
-            self.things[name] = thing  # else it only carries the refusal
+            self.things[name] = thing
+        else:
+            thing.is_gone = True  # it only carries the refusal, or the steps to one that is kept
         return thing
 
     # -- what the things ask for --------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Thing(Generic[State]):
         self._tried: stored.Both = {}, {}
         """The last write that was sent. If it failed, the store may have it all the same."""
         self.is_gone = False
-        """Deleted, or another node's: whoever still waits looks it up again."""
+        """Deleted, another node's, or never kept: whoever still waits looks it up again."""
         self.has_stalled = False
         """Deadlines are to be renewed before any of them counts."""
         self.has_fired = False
@@ -198,7 +198,7 @@ class Thing(Generic[State]):
             self._runtime.check_owner(self.name)
             if not self._owns_now(self._key):
                 await self._confirm()
-            elif self._confidence.level(self._outlook.view) is Level.UNREAD:
+            elif not self.is_gone and self._confidence.level(self._outlook.view) is Level.UNREAD:
                 await self._load()
             elif not self.is_gone and not self.is_settled:
                 await self._settle()
