@@ -186,9 +186,10 @@ async def test_a_node_that_overslept_while_the_store_went_back_lets_the_others_r
     valkey.ask("DEL", first.keys.node(0))  # it ran out, and the other one took over
     is_restored = [False]
     first.nodes.is_restored = lambda: is_restored[0]
-    clock.advance(LEASE_MS)
+    for _ in range(4):
+        clock.advance(LEASE_MS // 4)
+        await second.nodes.renew()
     assert first.nodes.has_overslept
-    await second.nodes.renew()
     await first.nodes.renew()
     assert ids(first) == [1]
     await first.nodes.renew()
@@ -197,6 +198,30 @@ async def test_a_node_that_overslept_while_the_store_went_back_lets_the_others_r
     await first.nodes.renew()
     assert ids(first) == [0, 1]
     assert await refreshed(second) == [0, 1]
+
+
+async def test_nodes_that_overslept_together_while_the_store_was_emptied_go_on_with_what_each_has(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    nothing = valkey.checkpoint()
+    stores = [await open_store(node_lease_ms=LEASE_MS) for _ in range(3)]
+    await until(lambda: all(ids(store) == [0, 1, 2] for store in stores))
+    led_by_others: list[list[int]] = []
+    for store in stores:
+        store.nodes.is_restored = lambda: False
+        store.nodes.on_change.append(lambda store=store: led_by_others.append(ids(store)))  # type: ignore[misc]
+    async with new_servers(*stores):
+        valkey.go_back_to(nothing)
+    for store in stores:
+        await store.leases.wait_up(20)
+    clock.advance(LEASE_MS)
+    for _ in range(8):
+        for store in stores:
+            await store.nodes.renew()
+        clock.advance(LEASE_MS // 4)
+    assert all(store.nodes.lease_is_valid for store in stores)
+    assert [await refreshed(store) for store in stores] == [[0, 1, 2]] * 3
+    assert not led_by_others
 
 
 async def test_a_process_that_was_stopped_past_its_lease_does_not_wait_for_the_dead(

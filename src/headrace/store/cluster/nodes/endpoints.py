@@ -57,6 +57,12 @@ class Registration(msgspec.Struct, frozen=True):
     """The process: the lease has the same token while it is this process's."""
     machine: str = ""
     state: State = "serving"
+    is_back: bool = False
+    """It was away until a moment ago: its lease had run out, so it led nothing that others did not."""
+
+    def says_the_same(self, other: Registration) -> bool:
+        """Whether both are of one process in the same state."""
+        return (self.token, self.state, self.is_back) == (other.token, other.state, other.is_back)
 
     def makes_way_for(self, other: Registration) -> bool:
         """Whether the process must be gone because the other one has its port."""
@@ -73,12 +79,15 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str = ""
     machine: str = ""
     state: State = "serving"
+    is_back: bool = False
 
 
 def pack_registration(one: Registration) -> bytes:
     node, first = one.node, one.node.endpoints[0]
     return msgspec.json.encode(
-        _Record(node.id, first.host, first.port, node.endpoints, node.rack, one.token, one.machine, one.state)
+        _Record(
+            node.id, first.host, first.port, node.endpoints, node.rack, one.token, one.machine, one.state, one.is_back
+        )
     )
 
 
@@ -88,4 +97,4 @@ def unpack_registration(row: bytes) -> Registration:
         node = Node(record.id, record.endpoints, record.rack)
     else:
         node = node_at(record.id, record.host, record.port, record.rack)
-    return Registration(node, record.token, record.machine, record.state)
+    return Registration(node, record.token, record.machine, record.state, record.is_back)

@@ -25,6 +25,7 @@ import msgspec
 
 from headrace.clock import Clock
 from headrace.store.cluster.nodes.endpoints import Node, Registration, State
+from headrace.store.cluster.nodes.hung_processes import HungProcesses
 from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
@@ -84,12 +85,11 @@ class Nodes:
         """When the process last ran; stays as it is once it has overslept, until it has its lease again."""
         self._must_look = False
         """Whether another node came or went while a renewal was under way."""
-        self._held_since: dict[str, float] = {}
-        """Since when each process was seen to hold its lease."""
         self._moved_at = -math.inf
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
         self._time_away = TimeAway(self._lease_s)
+        self._hung = HungProcesses(self._lease_s)
         self.is_restored: Callable[[], bool] = lambda: True
         """Whether all partitions have been taken up since another server answers."""
         self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
@@ -135,13 +135,7 @@ class Nodes:
         return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_hang(process))
 
     def _may_hang(self, process: str) -> bool:
-        """Whether another process may still hang: nobody knows that it ended, nor has it held its lease for a while.
-
-        Its row outlives its lease.
-        """
-        is_known = any(one.row.token == process and one.row.state != "gone" for one in self.seen)
-        is_well = self._now_s() - self._held_since.get(process, math.inf) >= self._lease_s
-        return process != self._token and is_known and not is_well
+        return process != self._token and self._hung.may_include(process, self._now_s())
 
     def was_replaced_since(self, term: int) -> bool:
         """Whether other nodes may have led our partitions after a term, and only just."""
@@ -203,7 +197,8 @@ class Nodes:
 
     @property
     def _mine(self) -> Registration:
-        return Registration(self.me, self._token, machine_id(), self._state)
+        is_back = self._time_away.has_just_ended(self._now_s())
+        return Registration(self.me, self._token, machine_id(), self._state, is_back)
 
     async def claim(self, state: State = "serving") -> None:
         """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
@@ -283,14 +278,15 @@ class Nodes:
             is_elsewhere = self._timeline not in (None, self._leases.timeline)
             # A lease that is valid is lost with the store. While the store is silent nobody takes over.
             was_away = (has_overslept or not was_silent) if has_run_out else not is_elsewhere
-            if was_away and not self.is_alone:
-                self._come_back(asked, is_elsewhere)
+            if was_away and not self.is_alone and not await self._come_back(asked, is_elsewhere):
+                self.outages.end()
+                return
         if is_ours:
             if has_run_out or self._time_away.is_over(asked, self.term):
                 self.term += 1
             self._awake_at, self._valid_until = asked, asked + self._lease_s
             await self.refresh()
-            if all((one.row.token, one.row.state) != (self._token, self._state) for one in self.seen):
+            if not any(one.row.says_the_same(self._mine) for one in self.seen):
                 await self._claim()
             if self._yields and (self.is_restored() or not self._time_away.yields(asked)):
                 self._state, self._yields = "serving", False
@@ -307,10 +303,17 @@ class Nodes:
             self._must_look = False
             await self.refresh()
 
-    def _come_back(self, now_s: float, is_elsewhere: bool) -> None:
-        self._time_away.end(now_s, to_another_server=is_elsewhere)
+    async def _come_back(self, now_s: float, is_elsewhere: bool) -> bool:
+        """False while it is not known whether others were awake."""
         if is_elsewhere and self._state == "serving":
-            self._state, self._yields = "starting", True
+            others = (one for one in await self._leases.look() if one.row.node.id != self.me.id)
+            have_led = self._time_away.others_led(others, now_s)
+            if have_led is None:
+                return False
+            if have_led:
+                self._state, self._yields = "starting", True
+        self._time_away.end(now_s, to_another_server=is_elsewhere)
+        return True
 
     async def _am_deposed(self) -> bool:
         row = await self._leases.row(self.me.id)
@@ -353,8 +356,7 @@ class Nodes:
     async def refresh(self) -> None:
         """Learns who is alive."""
         self.seen = await self._leases.look()
-        held = {one.row.token for one in self.seen if one.is_held}
-        self._held_since = {token: self._held_since.get(token, self._now_s()) for token in held}
+        self._hung.look(self.seen, self._now_s())
         before, self._timeline = self._timeline, self._leases.timeline
         if before is not None and before != self._timeline:
             self._wait_for_known()
