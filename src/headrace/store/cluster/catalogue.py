@@ -164,12 +164,15 @@ class Catalogue(SharedHash):
         return topic
 
     async def create(self, name: str, partitions: int, configs: dict[str, str], placing: Placing = ANYWHERE) -> Topic:
-        """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first."""
+        """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first.
+
+        What is left of a deleted topic of this name goes first. A node that has not heard of the deletion would go on
+        to append to its log, and to acknowledge that to whoever means the new topic; a stream would be taken over.
+        """
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
         await self.check_copies()
-        if topic.is_stream:
-            await self.sweep()  # a stream of this name that is being deleted must not be taken over
+        await self.sweep(name)
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
             if name in self.rows:
@@ -229,15 +232,17 @@ class Catalogue(SharedHash):
         except StoreError as error:
             log.debug("finishing deletions is postponed", extra={"why": str(error)})
 
-    async def sweep(self) -> None:
-        """Finishes the deletions that a crash, too few replicas or a server that was away cut short."""
-        self.must_sweep = False
+    async def sweep(self, name: str | None = None) -> None:
+        """Finishes the deletions that a crash, too few replicas or a server that was away cut short; or one name's."""
+        self.must_sweep = self.must_sweep and name is not None
         try:
             place = self.slot.place
-            if rows := await self._link.call("HVALS", self._keys.deleted_topics):
+            rows = await self._link.call("HVALS", self._keys.deleted_topics)
+            deleted = [msgspec.json.decode(row, type=Topic) for row in rows]
+            if topics := [topic for topic in deleted if name in (None, topic.name)]:
                 await self._copied.confirm(self.slot, place, self.key)
-            for row in rows:
-                await self._remove_deleted(msgspec.json.decode(row, type=Topic))
+            for topic in topics:
+                await self._remove_deleted(topic)
         except BaseException:
             self.must_sweep = True
             raise
