@@ -180,6 +180,7 @@ class Catalogue(SharedHash):
             made = name not in self.rows and await self.change(name, msgspec.json.encode(topic))
         if not made:
             await self._unlink(*(topic.keys(self._keys, number).all() for number in range(partitions)))
+            await self._give_back(topic)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         log.info("topic created", extra={"topic": name, "partitions": partitions, "id": topic.ulid})
         return topic
@@ -273,6 +274,13 @@ class Catalogue(SharedHash):
         else:
             await scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor, origin])
 
+    async def _give_back(self, ours: Topic) -> None:
+        """Streams of a topic that was first get their owner back: they would outlive it, and be the next topic's."""
+        first = self.by_name.get(ours.name)
+        if first is not None and first.is_stream and ours.is_stream:
+            for number in range(min(ours.partitions, first.partitions)):
+                await self.remake_partition(first, number, 0)
+
     async def remake_partition(self, topic: Topic, partition: int, floor: int) -> bool:
         """Makes keys that the store lost; false, and none made, if the topic is not in the catalogue (any more).
 
@@ -284,16 +292,16 @@ class Catalogue(SharedHash):
             await self.refresh()
         if topic.uuid in self.by_uuid:
             return True
-        await self._unlink(topic.keys(self._keys, partition).all())
+        await self._remove_keys(topic, range(partition, partition + 1))
         return False
 
     async def _remove_deleted(self, topic: Topic) -> None:
-        await self._remove_keys(topic)
+        await self._remove_keys(topic, range(topic.partitions))
         if await self._link.call("HDEL", self._keys.deleted_topics, topic.id):
             log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
-    async def _remove_keys(self, topic: Topic) -> None:
-        all_keys = [topic.keys(self._keys, number) for number in range(topic.partitions)]
+    async def _remove_keys(self, topic: Topic, numbers: range) -> None:
+        all_keys = [topic.keys(self._keys, number) for number in numbers]
         await self._unlink(*(keys.all() for keys in all_keys))
         for keys in all_keys:
             if keys.owner:
