@@ -19,6 +19,7 @@ from headrace.clock import Clock
 from headrace.store.cluster.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.cluster.shared_hash import VERSION, SharedHash
 from headrace.store.keys import Keys, PartitionKeys
+from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
@@ -172,7 +173,11 @@ class Catalogue(SharedHash):
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
         await self.check_copies()
-        await self.sweep(name)
+        try:
+            await self.sweep(name)
+        except NotConfirmed as error:  # of the deletion: of this topic nothing was made
+            why = f"Topic '{name}' was deleted, which too few replicas know of."
+            raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, why) from error
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
             if name in self.rows:
