@@ -34,8 +34,8 @@ from tests.broker.administrator import (
     new_topic,
     versions,
 )
-from tests.broker.peers import batch_of, connect, produce
-from tests.broker_process import BrokerProcess
+from tests.broker.peers import batch_of, connect, metadata, produce
+from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 
 TYPES_SINCE = 3
@@ -228,6 +228,24 @@ def test_two_brokers_see_each_other_s_changes_at_once(
             assert here.add_partitions(topic, number * 2) == (0, None)
             assert there.add_partitions(topic, number * 2 + 1) == (0, None)
         assert here.create(topic).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_changed_config_acts_at_once_at_every_broker(
+    start_broker: StartBroker, start_redis: StartRedis, topic: str
+) -> None:
+    url = start_redis().url
+    with (
+        connect(start_broker(redis=url, node_id=1)) as first,
+        connect(start_broker(redis=url, node_id=2)) as second,
+    ):
+        wait_until(lambda: len(metadata(first).brokers) == len(metadata(second).brokers) == 2, "they do not meet")
+        administrator, batch = Administrator(first), batch_of(b"x" * 500)
+        administrator.create(new_topic(topic, -1, -1, assignments={0: [2]}))
+        assert produce(second, topic, {0: batch})[0].error_code == 0
+        administrator.alter(topic, [("max.message.bytes", SET, "100")])
+        assert produce(second, topic, {0: batch})[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+        administrator.replace(topic, {})
+        assert produce(second, topic, {0: batch})[0].error_code == 0
 
 
 def test_changes_at_the_same_moment_are_all_kept(

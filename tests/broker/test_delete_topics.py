@@ -127,6 +127,28 @@ def test_a_long_poll_ends_when_another_broker_deletes_its_topic(
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("format", ["log", "stream"])
+def test_a_recreated_topic_is_another_one_at_every_broker(
+    start_broker: StartBroker, start_redis: StartRedis, format: str
+) -> None:
+    server = start_redis()
+    brokers = [start_broker(redis=server.url, node_id=number) for number in (0, 1)]
+    with connect(brokers[0]) as one, connect(brokers[1]) as two:
+        wait_until(lambda: len(metadata(one).brokers) == len(metadata(two).brokers) == 2, "the brokers do not meet")
+        administrator, asked = Administrator(one), new_topic("again", 4, configs={"headrace.format": format})
+        for _ in range(5):
+            old = administrator.create(asked).topic_id
+            led = [p.partition_index for p in metadata(two, "again").topics[0].partitions if p.leader_id == 1]
+            written = produce(two, "again", {number: batch_of(b"old") for number in led})
+            assert not any(answer.error_code for answer in written.values())
+            assert all(values_of(data) == [b"old"] for data in fetch(two, "again", dict.fromkeys(led, 0)).values())
+            delete(administrator, 6, "again")
+            new = administrator.create(asked).topic_id
+            assert not any(values_of(data) for data in fetch(two, "again", dict.fromkeys(led, 0)).values())
+            assert metadata(two, "again").topics[0].topic_id == new != old
+            delete(administrator, 6, "again")
+
+
 def test_nothing_of_a_deleted_topic_stays_in_the_store(start_broker: StartBroker, start_redis: StartRedis) -> None:
     server = start_redis()
     keys = redis.Redis.from_url(server.url)

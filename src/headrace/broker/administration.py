@@ -45,6 +45,12 @@ async def in_turn(items: Iterable[T]) -> AsyncIterator[T]:
         await asyncio.sleep(0)
 
 
+async def tell_nodes(access: Access, version: int) -> None:
+    """If topics changed since a version, returns once the other nodes have applied that."""
+    if access.topics_version != version:
+        await access.broker.store.announcements.topics_changed(access.caller.organisation, access.topics_version)
+
+
 def message_of(error: KafkaError) -> str:
     """The message of an error."""
     return (error.message or error.code.name)[:_LONGEST_MESSAGE]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from headrace.store.partition.base import Partition
 from headrace.store.redis.link import parse_info
 from headrace.store.store import Store
@@ -67,6 +69,45 @@ async def test_a_leader_announces_no_append_once_all_know_that_it_leads(
 
 async def _has_published(store: Store, number: int) -> bool:
     return await _publishes(store) >= number
+
+
+async def test_a_change_of_topics_is_announced_until_every_node_has_applied_it(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.store.store._UPKEEP_EVERY_S", 3_600)  # nobody finds it without being told
+    stores = [await open_store(node_id=number, node_lease_ms=3_600_000) for number in range(3)]
+    for store in stores:
+        await until(lambda store=store: _live(store, 3))  # type: ignore[misc]
+    catalogue = stores[0].default.catalogue
+    old = await catalogue.create("orders", 1, {})
+    for change in (lambda: catalogue.delete(old), lambda: catalogue.create("orders", 2, {})):
+        await change()
+        await stores[0].announcements.topics_changed("default", catalogue.version)
+        assert all(store.default.catalogue.by_name == catalogue.by_name for store in stores)
+
+
+async def test_a_node_that_does_not_hear_of_a_change_of_topics_is_waited_for_no_longer_than_a_lease(
+    open_store: OpenStore,
+) -> None:
+    first, deaf = await open_store(node_id=0, node_lease_ms=1_000), await open_store(node_id=1, node_lease_ms=1_000)
+    await until(lambda: _live(first, 2))
+    await deaf.announcements.close()
+    await first.default.catalogue.create("orders", 1, {})
+    async with asyncio.timeout(10):
+        await first.announcements.topics_changed("default", first.default.catalogue.version)
+    assert "orders" in deaf.default.catalogue.by_name or not _live(first, 2)
+
+
+async def test_a_node_that_left_is_not_waited_for(open_store: OpenStore) -> None:
+    first = await open_store(node_id=0, node_lease_ms=3_600_000)
+    second = await open_store(node_id=1, node_lease_ms=3_600_000)
+    await until(lambda: _live(first, 2))
+    await second.announcements.close()
+    told = asyncio.create_task(first.announcements.topics_changed("default", first.default.catalogue.version + 1))
+    await second.nodes.release()
+    await second.announcements.nodes_changed()
+    async with asyncio.timeout(10):
+        await told
 
 
 async def test_a_node_alone_announces_no_append(open_store: OpenStore) -> None:

@@ -14,7 +14,7 @@ from headrace.store.cluster.catalogue import Catalogue, Placing, Topic
 from headrace.store.cluster.shared_hash_scripts import NOTES
 from headrace.store.keys import Keys
 from headrace.store.partition.appending import Appended
-from headrace.store.redis.errors import PartitionGone
+from headrace.store.redis.errors import PartitionGone, StoreAway
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
@@ -282,6 +282,39 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(
     await open_store()
     await until(lambda: not valkey.ask("EXISTS", store.default.keys.deleted_topics))
     assert not valkey.keys_with("orders")
+
+
+@pytest.mark.parametrize("configs", [{}, {"headrace.format": "stream"}], ids=["log", "stream"])
+async def test_once_a_topic_is_made_again_nothing_is_acknowledged_to_the_deleted_one(
+    valkey: Valkey,
+    store: Store,
+    open_store: OpenStore,
+    monkeypatch: pytest.MonkeyPatch,
+    configs: dict[str, str],
+) -> None:
+    """Its deletion was cut short, and a node that has it open has not heard of it."""
+    old = await store.default.catalogue.create("orders", 1, configs)
+    other = await open_store()
+    stale = await other.default.partition(old, 0)
+    await produce(stale, b"old")
+    monkeypatch.setattr(other.default.catalogue, "follow_to", _nothing_new)
+    with monkeypatch.context() as cut, contextlib.suppress(StoreAway):
+        cut.setattr(store.default.catalogue, "_remove_deleted", _cut_short)
+        await store.default.catalogue.delete(old)
+    new = await store.default.partition(await store.default.catalogue.create("orders", 1, configs), 0)
+    monkeypatch.undo()  # a partition that is missed is looked up
+    with pytest.raises(PartitionGone):
+        await produce(stale, b"late")
+    await produce(new, b"new")
+    assert valkey.ask("XLEN", new.keys.log) == 1
+
+
+async def _nothing_new(version: int) -> bool:
+    return False
+
+
+async def _cut_short(topic: Topic) -> None:
+    raise StoreAway
 
 
 async def test_partitions_of_a_topic_that_another_node_deleted_are_forgotten(

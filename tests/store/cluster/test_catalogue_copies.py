@@ -17,6 +17,7 @@ from headrace.store.redis.address import parse_address
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.replicas import NotEnoughReplicas
 from headrace.store.store import Store
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.replicated import ReplicatedServers, replicated
 from tests.store.produced import produce, until
 
@@ -106,6 +107,29 @@ async def test_a_deletion_that_too_few_replicas_confirmed_is_finished_once_they_
         servers.thaw(servers.replicas[0])
     await until(lambda: not keys_of_orders(servers))
     await until(lambda: not servers.primary.ask("EXISTS", stores[0].default.keys.deleted_topics))
+
+
+@FORMATS
+async def test_a_topic_is_not_made_again_before_its_deletion_is_confirmed(
+    servers: ReplicatedServers, stores: list[Store], monkeypatch: pytest.MonkeyPatch, configs: dict[str, str]
+) -> None:
+    catalogue, keys = stores[0].default.catalogue, stores[0].default.keys
+    topic = await made(stores[0], configs)
+    servers.freeze(servers.replicas[0])
+    try:
+        with monkeypatch.context() as hurried:
+            hurried.setattr(stores[0].shards[0].replicas, "timeout_s", 0.1)
+            with pytest.raises(NotConfirmed):
+                await catalogue.delete(topic)
+            with pytest.raises(KafkaError) as refused:
+                await catalogue.create("orders", 1, configs)
+        assert refused.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert not servers.primary.ask("HEXISTS", keys.topics, "orders")
+    finally:
+        servers.thaw(servers.replicas[0])
+    await until(lambda: not servers.primary.ask("EXISTS", keys.deleted_topics))
+    again = await catalogue.create("orders", 1, configs)
+    assert await produce(await stores[0].default.partition(again, 0), b"new")
 
 
 async def end(store: Store) -> None:

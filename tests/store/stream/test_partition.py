@@ -18,7 +18,7 @@ from headrace.store.stream.partition import StreamPartition
 from headrace.store.stream.writer import MOST_BYTES
 from headrace.wire.batch import check_produced, crc_of
 from headrace.wire.batch_errors import BatchTooLarge, InvalidBatch
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, decode_batch, encode_batch
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
@@ -389,6 +389,17 @@ async def test_an_old_deletion_that_was_cut_short_does_not_take_a_new_topics_str
     valkey.ask("HSET", store.default.keys.deleted_topics, stream.topic.id, record)
     await store.default.catalogue.sweep()
     assert values(await all_of(again)) == [b"new"]
+
+
+async def test_a_topic_that_was_made_twice_at_once_takes_its_records_along_when_it_is_deleted(
+    valkey: Valkey, store: Store, stream: StreamPartition, open_store: OpenStore
+) -> None:
+    await produce(stream, b"old")
+    with pytest.raises(KafkaError, match="already exists"):
+        await (await open_store()).default.catalogue.create("orders", 1, stream.topic.configs)
+    await store.default.catalogue.delete(stream.topic)
+    assert not valkey.keys_with("orders")
+    assert values(await all_of(await open_stream(store))) == []
 
 
 async def test_producers_that_are_silent_for_long_are_forgotten(

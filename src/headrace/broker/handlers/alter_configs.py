@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.broker.administration import in_turn, message_of
+from headrace.broker.administration import in_turn, message_of, tell_nodes
 from headrace.broker.call import Call
 from headrace.broker.configs.changes import Configured, NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.wire.errors import KafkaError
@@ -18,6 +18,7 @@ from headrace.wire.messages.alter_configs import (
 
 async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     await call.look_at_configs()
+    version = call.topics_version
     repeated = repeated_resources(request.resources)
     response = AlterConfigsResponse()
     async for resource in in_turn(request.resources):
@@ -30,6 +31,7 @@ async def handle(call: Call, request: AlterConfigsRequest) -> AlterConfigsRespon
             await change_configs(call, resource, repeated, _replacement(resource), request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
+    await tell_nodes(call, version)
     return response
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import change_topic, duplicates, in_turn, message_of
+from headrace.broker.administration import change_topic, duplicates, in_turn, message_of, tell_nodes
 from headrace.broker.call import Call
 from headrace.broker.topics.creation import check_partition_count, check_replicas
 from headrace.security.acls import Operation
@@ -18,6 +18,7 @@ from headrace.wire.messages.create_partitions import (
 
 async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     await call.look_again()
+    version = call.topics_version
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreatePartitionsResponse()
     async for asked in in_turn({asked.name: asked for asked in request.topics}.values()):
@@ -29,6 +30,7 @@ async def handle(call: Call, request: CreatePartitionsRequest) -> CreatePartitio
             await _create(call, asked, request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
+    await tell_nodes(call, version)
     return response
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, in_turn, message_of
+from headrace.broker.administration import duplicates, in_turn, message_of, tell_nodes
 from headrace.broker.broker import Broker
 from headrace.broker.call import Call
 from headrace.broker.configs.topics import check_new_configs, describe_configs
@@ -33,6 +33,7 @@ _METADATA_LOG = "__cluster_metadata"
 
 async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     await call.look_again()
+    version = call.topics_version
     repeated = duplicates(asked.name for asked in request.topics)
     response = CreateTopicsResponse()
     answered = set()
@@ -51,6 +52,7 @@ async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespon
             response.topics.append(
                 CreatableTopicResult(name=asked.name, error_code=error.code, error_message=message_of(error))
             )
+    await tell_nodes(call, version)
     return response
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.broker.administration import duplicates, in_turn, message_of
+from headrace.broker.administration import duplicates, in_turn, message_of, tell_nodes
 from headrace.broker.call import Call
 from headrace.broker.rights.asking import NotAuthorized, OnCluster
 from headrace.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -24,6 +24,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
     asked = request.topics if call.version >= _IDS_SINCE else [DeleteTopicState(name) for name in request.topic_names]
     repeated = duplicates(_identity(state) for state in asked)
     await call.look_again()
+    version = call.topics_version
     response = DeleteTopicsResponse()
     async for state in in_turn({_identity(state): state for state in asked}.values()):
         topic: Topic | None = None
@@ -40,6 +41,7 @@ async def handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespon
             result.error_code, result.error_message = error.code, message_of(error)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
+    await tell_nodes(call, version)
     return response
 
 

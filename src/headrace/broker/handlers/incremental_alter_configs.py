@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from headrace.broker.administration import in_turn, message_of
+from headrace.broker.administration import in_turn, message_of, tell_nodes
 from headrace.broker.call import Call
 from headrace.broker.configs.changes import Configured, NewConfigs, change_configs, check_no_nulls, repeated_resources
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -29,6 +29,7 @@ class ConfigOperation(IntEnum):
 
 async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     await call.look_at_configs()
+    version = call.topics_version
     repeated = repeated_resources(request.resources)
     response = IncrementalAlterConfigsResponse()
     async for resource in in_turn(request.resources):
@@ -42,6 +43,7 @@ async def handle(call: Call, request: IncrementalAlterConfigsRequest) -> Increme
             await change_configs(call, resource, repeated, increments, request.validate_only)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, message_of(error)
+    await tell_nodes(call, version)
     return response
 
 

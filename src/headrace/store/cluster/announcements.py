@@ -1,4 +1,4 @@
-"""Announces appends to other nodes so that their long polls wake at once, and nodes that join or leave.
+"""Announces appends to other nodes so that their long polls wake at once, nodes that join or leave, and topic changes.
 
 A partition's long polls wait at its leader. While nodes come and go, two nodes may both believe that they lead it, and
 a record appended through one has to reach consumers at the other. So appends are announced on a channel for one lease
@@ -6,21 +6,31 @@ after nodes came or went, and always by a node that does not lead the partition;
 open reads the store again. At other times nothing is announced: a PUBLISH nearly doubles the cost of a small append. A
 lost announcement costs a delay, never a record.
 
+A change of topics is answered by every node that has applied it. Whoever created or deleted a topic waits for that: a
+node that still had a deleted topic would serve its records from memory as those of the next topic of that name, and
+consumers would skip as many of the new ones.
+
 It is a plain channel. In a cluster every server forwards every message, which is fine for a few, and a node may
 subscribe at any server. A sharded channel would end whenever its slot moves, and needs Redis 7.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
-from headrace.store.cluster.identity import from_kafka_uuid
+from headrace.store.cluster.identity import from_kafka_uuid, kafka_uuid
 from headrace.store.partition import origin
 from headrace.store.redis.errors import StoreError
 
 if TYPE_CHECKING:
     from headrace.store.partition.base import Partition
     from headrace.store.store import Store
+
+_NO_TOPIC = f"{kafka_uuid(bytes(16))} 0"
+"""Stands where an append names its partition, so that nodes of earlier versions make nothing of the message."""
+_WORDS_OF_AN_APPEND = 2
 
 
 class Announcements:
@@ -29,10 +39,15 @@ class Announcements:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._link = store.topology.new_link("announcements", store.options.timeout_ms)
+        self._applied: dict[tuple[str, int], int] = {}
+        """Organisation and node -> the version of its topics that the node was last heard to have."""
+        self._progress = asyncio.Event()
+        """Set, and replaced, when a node is heard to have applied a change, or the live nodes changed."""
 
     async def start(self) -> None:
         """Begins to listen, and says that this node is there."""
         self._link.listen_to(self._store.keys.announcements, self._heard)
+        self._store.nodes.on_change.append(self._go_on)
         await self._link.start()
         await self.nodes_changed()
 
@@ -55,12 +70,39 @@ class Announcements:
         message = f"{self._store.nodes.me.id} {topic_id} {number}"
         self._store.link.post("PUBLISH", self._store.keys.announcements, message)
 
+    async def topics_changed(self, organisation: str, version: int) -> None:
+        """Announces a change of an organisation's topics; returns once every live node has applied it.
+
+        It waits for a lease at most: a node that was silent for so long has lost its own and asks the store before it
+        answers, or has found the change itself, in its upkeep.
+        """
+        nodes = self._store.nodes
+        if nodes.is_alone:
+            return
+        self._post_version(organisation, version, nodes.me.id)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._store.options.node_lease_ms / 1000):
+                while any(
+                    self._applied.get((organisation, node.id), -1) < version
+                    for node in nodes.live
+                    if node.id != nodes.me.id
+                ):
+                    await self._progress.wait()
+
+    def _post_version(self, organisation: str, version: int, asker: int) -> None:
+        message = f"{self._store.nodes.me.id} {_NO_TOPIC} {organisation} {version} {asker}"
+        self._store.link.post("PUBLISH", self._store.keys.announcements, message)
+
     def _heard(self, message: bytes) -> None:
         sender, *appended = message.decode().split(" ")
         if int(sender) == self._store.nodes.me.id:
             return
         if not appended:
             self._store.spawn(self._store.nodes.look_again())
+            return
+        if len(appended) > _WORDS_OF_AN_APPEND:
+            organisation, version, asker = appended[_WORDS_OF_AN_APPEND:]
+            self._heard_version(int(sender), organisation, int(version), int(asker))
             return
         topic_id, number = from_kafka_uuid(appended[0]), int(appended[1])
         partition = self._store.known_partition(topic_id, number)
@@ -71,6 +113,25 @@ class Announcements:
         partition.doubt()
         if is_wanted:
             self._store.spawn(_look(partition))
+
+    def _heard_version(self, sender: int, organisation: str, version: int, asker: int) -> None:
+        if asker == sender:
+            self._store.spawn(self._apply(organisation, version, asker))
+        elif asker == self._store.nodes.me.id:
+            self._applied[organisation, sender] = max(version, self._applied.get((organisation, sender), -1))
+            self._go_on()
+
+    async def _apply(self, organisation: str, version: int, asker: int) -> None:
+        """Applies a change of topics, and says so."""
+        known = self._store.organisations.get(organisation)
+        if known is not None and known.catalogue.version < version:
+            await known.catalogue.refresh()
+        if known is None or known.catalogue.version >= version:
+            self._post_version(organisation, version, asker)
+
+    def _go_on(self) -> None:
+        self._progress.set()
+        self._progress = asyncio.Event()
 
     def _take_up(self, topic_id: bytes, number: int) -> None:
         """Opens a partition that this node leads: until then others append nothing to a log of an earlier server."""

@@ -19,6 +19,7 @@ from headrace.clock import Clock
 from headrace.store.cluster.identity import from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.cluster.shared_hash import VERSION, SharedHash
 from headrace.store.keys import Keys, PartitionKeys
+from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.redis.errors import StoreError
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
@@ -164,12 +165,19 @@ class Catalogue(SharedHash):
         return topic
 
     async def create(self, name: str, partitions: int, configs: dict[str, str], placing: Placing = ANYWHERE) -> Topic:
-        """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first."""
+        """Creates the partitions, then the record; TOPIC_ALREADY_EXISTS if another node was first.
+
+        What is left of a deleted topic of this name goes first. A node that has not heard of the deletion would go on
+        to append to its log, and to acknowledge that to whoever means the new topic; a stream would be taken over.
+        """
         now_ms = self._clock.wall_ms()
         topic = _placed(Topic(name, kafka_uuid(new_id(now_ms)), partitions, configs, now_ms), placing)
         await self.check_copies()
-        if topic.is_stream:
-            await self.sweep()  # a stream of this name that is being deleted must not be taken over
+        try:
+            await self.sweep(name)
+        except NotConfirmed as error:  # of the deletion: of this topic nothing was made
+            why = f"Topic '{name}' was deleted, which too few replicas know of."
+            raise StoreError(ErrorCode.NOT_ENOUGH_REPLICAS, why) from error
         async with self._changing:
             await self._make_partitions(topic, 0, partitions)
             if name in self.rows:
@@ -177,6 +185,7 @@ class Catalogue(SharedHash):
             made = name not in self.rows and await self.change(name, msgspec.json.encode(topic))
         if not made:
             await self._unlink(*(topic.keys(self._keys, number).all() for number in range(partitions)))
+            await self._give_back(topic)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         log.info("topic created", extra={"topic": name, "partitions": partitions, "id": topic.ulid})
         return topic
@@ -229,15 +238,17 @@ class Catalogue(SharedHash):
         except StoreError as error:
             log.debug("finishing deletions is postponed", extra={"why": str(error)})
 
-    async def sweep(self) -> None:
-        """Finishes the deletions that a crash, too few replicas or a server that was away cut short."""
-        self.must_sweep = False
+    async def sweep(self, name: str | None = None) -> None:
+        """Finishes the deletions that a crash, too few replicas or a server that was away cut short; or one name's."""
+        self.must_sweep = self.must_sweep and name is not None
         try:
             place = self.slot.place
-            if rows := await self._link.call("HVALS", self._keys.deleted_topics):
+            rows = await self._link.call("HVALS", self._keys.deleted_topics)
+            deleted = [msgspec.json.decode(row, type=Topic) for row in rows]
+            if topics := [topic for topic in deleted if name in (None, topic.name)]:
                 await self._copied.confirm(self.slot, place, self.key)
-            for row in rows:
-                await self._remove_deleted(msgspec.json.decode(row, type=Topic))
+            for topic in topics:
+                await self._remove_deleted(topic)
         except BaseException:
             self.must_sweep = True
             raise
@@ -268,6 +279,13 @@ class Catalogue(SharedHash):
         else:
             await scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor, origin])
 
+    async def _give_back(self, ours: Topic) -> None:
+        """Streams of a topic that was first get their owner back: they would outlive it, and be the next topic's."""
+        first = self.by_name.get(ours.name)
+        if first is not None and first.is_stream and ours.is_stream:
+            for number in range(min(ours.partitions, first.partitions)):
+                await self.remake_partition(first, number, 0)
+
     async def remake_partition(self, topic: Topic, partition: int, floor: int) -> bool:
         """Makes keys that the store lost; false, and none made, if the topic is not in the catalogue (any more).
 
@@ -279,16 +297,16 @@ class Catalogue(SharedHash):
             await self.refresh()
         if topic.uuid in self.by_uuid:
             return True
-        await self._unlink(topic.keys(self._keys, partition).all())
+        await self._remove_keys(topic, range(partition, partition + 1))
         return False
 
     async def _remove_deleted(self, topic: Topic) -> None:
-        await self._remove_keys(topic)
+        await self._remove_keys(topic, range(topic.partitions))
         if await self._link.call("HDEL", self._keys.deleted_topics, topic.id):
             log.info("topic deleted", extra={"topic": topic.name, "id": topic.ulid})
 
-    async def _remove_keys(self, topic: Topic) -> None:
-        all_keys = [topic.keys(self._keys, number) for number in range(topic.partitions)]
+    async def _remove_keys(self, topic: Topic, numbers: range) -> None:
+        all_keys = [topic.keys(self._keys, number) for number in numbers]
         await self._unlink(*(keys.all() for keys in all_keys))
         for keys in all_keys:
             if keys.owner:
