@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 from headrace.broker.owned import answers, stored
 from headrace.broker.owned.contract import Decision, Name, State
+from headrace.broker.owned.names import Names
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
 from headrace.broker.owned.timers import Alarm, Timers
 from headrace.store.cluster.owned.things import OwnershipLost
@@ -55,8 +56,8 @@ class Thing(Generic[State]):
         self.now_ms = runtime.now_ms
         self._runtime = runtime
         self._owns_now, self._key = runtime.owns_now, name.id.encode()
-        self._kind = runtime.kind
-        self._store = runtime.stored
+        self._kind, self._store = runtime.kind, runtime.stored
+        self._names = Names(name, self._kind, self._store)
         self._owner: str | None = None
         """Our token; None while nothing of the thing is stored."""
         self._outbid = 0
@@ -69,8 +70,7 @@ class Thing(Generic[State]):
         self._waiting: deque[Step[State]] = deque()
         self._open: tuple[Step[State], Decision[State]] | None = None
         """Decided and not yet stored."""
-        self._is_working = False
-        self._must_go = False
+        self._is_working = self._must_go = False
         self._is_confirmed = False  # the store has just said that the thing is ours: no lease is needed
 
     @property
@@ -336,13 +336,13 @@ class Thing(Generic[State]):
                 self.drop()  # another node may have decided meanwhile
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
+        await self._names.list_again(self._owner, seen, view)
         taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
         if not taken.nobody_came_between(self._owner):
             self.let_go()
             return
         self._owner = taken.owner
-        if self.state is not None and (claimed := self._kind.claimed(self.state)) is not None:
-            await self._kind.claim(self.name, claimed)
+        await self._names.claim_again(self.state)
         await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
         self._confidence.end(look)
         if seen is not None and seen.term != view.term:

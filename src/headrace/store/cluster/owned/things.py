@@ -124,7 +124,7 @@ class OwnedStore:
 
     async def create(self, org: str, name: str) -> str:
         """Makes us the owner of a thing that was not stored; OwnershipLost if another node has stored it since."""
-        await self._list(org, name)
+        await self.enlist(org, name)
         taken = cast("Taken", await self._take(org, name))
         if taken.fields or taken.rows:
             raise OwnershipLost(name)
@@ -136,13 +136,13 @@ class OwnedStore:
         On another timeline the store may have lost our token: one with a lower number is of an owner before us, and
         none is no sign of a deletion. Without a `timeline` no other process can have owned the thing meanwhile.
         """
-        await self._list(org, name)
         number = _number(ours)
         may_be_lost = timeline is None or self.slot_of(org, name).link.timeline != timeline
         above, lost = max(number, outbid), number if may_be_lost else _LOST_BY_NOBODY
         return cast("Taken", await self._take(org, name, above, lost, here=not may_be_lost))
 
-    async def _list(self, org: str, name: str) -> None:
+    async def enlist(self, org: str, name: str) -> None:
+        """Puts a name on the list, before the thing is stored."""
         listing = self._keys.listing(org)
         await self._topology.slot_of(listing).link.call("SADD", listing, name)
 
