@@ -7,7 +7,7 @@ import pytest
 from headrace.store.redis.errors import StoreAway
 from headrace.store.store import Store
 from tests.broker.owned.tally import Add, Read, Tallies
-from tests.broker.owned.test_runtime import LEASE_MS, document, run_out, tallies
+from tests.broker.owned.test_runtime import LEASE_MS, NOT_OURS, document, run_out, tallies
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.produced import is_up, until
@@ -52,6 +52,32 @@ async def test_so_it_goes_on_once_the_lease_has_run_out_too(
     assert await tallies.ask("a", Read) == 1
     run_out(store, clock, tallies)
     assert await tallies.ask("a", Add, "me", 1) == 2
+
+
+async def test_a_new_connection_made_after_the_lease_has_run_out_is_no_reason_to_stop(
+    open_store: OpenStore, clock: MovableClock, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(node_lease_ms=LEASE_MS)
+    tallies = Tallies(store)
+    await tallies.ask("a", Add, "me", 1)
+    take_names_away(tallies, monkeypatch)
+    run_out(store, clock, tallies)
+    await reconnect(store)
+    assert await tallies.ask("a", Add, "me", 1) == 2
+    assert document(valkey)[b"total"] == b"2"
+
+
+async def test_nor_is_it_taken_from_another_owner_then(open_store: OpenStore, clock: MovableClock) -> None:
+    store = await open_store(node_lease_ms=LEASE_MS)
+    tallies = Tallies(store)
+    await tallies.ask("a", Add, "me", 1)
+    others = Tallies(store, tallies.kind)
+    assert await others.ask("a", Add, "you", 10) == 11
+    run_out(store, clock, tallies)
+    await reconnect(store)
+    assert await tallies.ask("a", Read) == NOT_OURS
+    others.runtime.is_with_leases = lambda name: False  # type: ignore[method-assign]
+    assert await others.ask("a", Add, "you", 1) == 12
 
 
 async def test_names_that_their_server_may_have_lost_are_written_again(

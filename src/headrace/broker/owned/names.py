@@ -9,7 +9,6 @@ from typing import Generic
 
 from headrace.broker.owned.contract import Kind, Name, State
 from headrace.store.cluster.owned.things import OwnedStore
-from headrace.store.confidence import View
 
 
 class Names(Generic[State]):
@@ -25,11 +24,10 @@ class Names(Generic[State]):
     def _timeline(self) -> tuple[int, ...]:
         return self._store.registers_timeline(self._name.org)
 
-    async def list_again(self, owner: str, seen: View | None, now: View) -> None:
+    async def list_again(self, owner: str, *, is_known: bool) -> None:
         """Before the thing is taken again. Nothing to do if all that happened is a new connection to it."""
-        is_same = seen is not None and (seen.timeline, seen.term) == (now.timeline, now.term)
         self._listed = self._timeline
-        self._are_sure = is_same and self._listed == self._noted and await self._store.is_owner(*self._name, owner)
+        self._are_sure = is_known and self._listed == self._noted and await self._store.is_owner(*self._name, owner)
         if not self._are_sure:
             await self._store.enlist(*self._name)
 

@@ -53,8 +53,7 @@ class Thing(Generic[State]):
         """Whether a step waits that decides the timers which are due."""
         self.machine = runtime.kind.machine(name)
         self.timers: Timers[Hashable] = Timers()
-        self.now_ms = runtime.now_ms
-        self._runtime = runtime
+        self._runtime, self.now_ms = runtime, runtime.now_ms
         self._owns_now, self._key = runtime.owns_now, name.id.encode()
         self._kind, self._store = runtime.kind, runtime.stored
         self._names = Names(name, self._kind, self._store)
@@ -70,8 +69,7 @@ class Thing(Generic[State]):
         self._waiting: deque[Step[State]] = deque()
         self._open: tuple[Step[State], Decision[State]] | None = None
         """Decided and not yet stored."""
-        self._is_working = self._must_go = False
-        self._is_confirmed = False  # the store has just said that the thing is ours: no lease is needed
+        self._is_working = self._must_go = self._is_confirmed = False
 
     @property
     def is_blank(self) -> bool:
@@ -303,11 +301,13 @@ class Thing(Generic[State]):
 
     async def _confirm(self) -> None:
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
-        if self._confidence.level(self._outlook.view) is not Level.SURE or self._runtime.is_with_leases(self.name):
+        if not self._confidence.is_of(self._outlook.view) or self._runtime.is_with_leases(self.name):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
         await self._check_token()
+        if not self.is_settled:
+            await self._settle()  # a new connection to it
         self._runtime.check_owner(self.name)
-        self._is_confirmed = True
+        self._is_confirmed = True  # the store has just said that it is ours
 
     async def _check_token(self) -> None:
         if not await self._store.is_owner(*self.name, self.owner):
@@ -336,7 +336,7 @@ class Thing(Generic[State]):
                 self.drop()  # another node may have decided meanwhile
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
-        await self._names.list_again(self._owner, seen, view)
+        await self._names.list_again(self._owner, is_known=self._confidence.is_of(view))
         taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
         if not taken.nobody_came_between(self._owner):
             self.let_go()
