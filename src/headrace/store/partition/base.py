@@ -205,9 +205,16 @@ class Partition(Readable):
     async def go_behind_lost(self) -> None:
         """Raises the leader epoch, and moves the end behind every offset that was given out and lost unnoticed."""
 
+    @abstractmethod
+    def end_unseen(self) -> int:
+        """Behind every offset that other nodes can have given out since this one last looked."""
+
     @contextlib.asynccontextmanager
-    async def remaking(self) -> AsyncIterator[None]:
+    async def remaking(self) -> AsyncIterator[int]:
         """The log is not there. If the topic is, the store evicted or lost it: it is made again behind its old end.
+
+        That is what is given: it lies further on if the cache is of an earlier leadership. Whoever makes the log has
+        the floor there from the first moment on, for whoever has to finish it.
 
         Should something come between, the next look goes on with restoring. Nothing of ours may be what comes: appends
         that are under way find no log, and none begins before another look has seen the log as it is afterwards.
@@ -216,9 +223,10 @@ class Partition(Readable):
         self.doubt()
         if not origin.leads(self):
             raise LeftToLeader(repr(self))
+        end = max(self.end, self.end_unseen()) if origin.is_outdated(self) else self.end
         lost = self.confidence.lose_track()
-        await self.make_again(self.end)
-        yield
+        await self.make_again(end)
+        yield end
         await losses.note_remade(self)
         self.confidence.find_track(lost)
 

@@ -191,6 +191,12 @@ async def give_up(partition: Partition, gaps: list[Gap]) -> None:
     await record_gaps(partition, gaps)
 
 
+async def is_given_up(partition: Partition, offset: int) -> bool:
+    """Whether the store says, or this node knows, that the record at an offset is lost."""
+    await _adopt_stored(partition)
+    return _is_noted(partition, Gap(offset, offset + 1))
+
+
 def uncovered(stored: Iterable[tuple[int, int]], start: int, end: int) -> list[Gap]:
     """The offsets from `start` to `end` that no entry has; entries come in order."""
     gaps = []

@@ -26,6 +26,12 @@ def may_have_gone_back(partition: Partition) -> bool:
     return bool(server) and server != partition.link.identity and is_another and not is_as_left
 
 
+def is_outdated(partition: Partition) -> bool:
+    """Whether another node may have led since the last look: only the store could tell what it wrote."""
+    seen, past = partition.confidence.seen, partition.context.past_leaders
+    return seen is not None and past.others_led_since(seen.term, partition.current_topic, partition.number)
+
+
 def writer_of(taken_up: str) -> str:
     """The process that took a partition up."""
     return taken_up.rpartition(" ")[2]
