@@ -61,7 +61,7 @@ class Partition(Readable):
         self.replaced: list[Gap] = []
         """Where this node's acknowledged records were lost and may be another node's now; known here only."""
         self.unreported_gaps: set[Gap] = set()
-        """Those that this node found and may not have stored."""
+        """Those that this node found and may not have stored, or that one stored which may have died right then."""
         self.floor = 0
         """The end is not below this: records up to here were given out, and lost."""
         self.trimmed_to = 0
