@@ -10,7 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from headrace.store.partition.base import Partition
+from headrace.store.redis.errors import LeftToLeader
 from headrace.store.store import Store
+from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import all_of, numbers, on, produce_each
 from tests.store.partition.test_losses import go_back, made_for
@@ -116,17 +118,46 @@ async def test_the_other_leader_says_which_records_nobody_can_restore(
     assert values(await all_of(theirs)) == [*numbers(0, first), b"next"]
 
 
-async def test_a_node_that_led_all_along_restores_all_of_it_whoever_came_and_went(
-    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
-) -> None:
-    store, other = await open_store(node_id=NODE), await open_store(node_id=OTHER)
+async def led_by(store: Store, configs: dict[str, str]) -> Partition:
+    """A partition with five records that a node leads, whoever else is there."""
     await store.nodes.refresh()
     topic = await store.default.catalogue.create("orders", 1, configs)
     while store.nodes.leader(topic, 0) != store.nodes.me:
         await store.default.catalogue.delete(topic)
         topic = await store.default.catalogue.create("orders", 1, configs)
-    mine = await store.default.partition(topic, 0)
-    await produce_each(mine, 0, 5)
+    led = await store.default.partition(topic, 0)
+    await produce_each(led, 0, 5)
+    return led
+
+
+@pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "one of two"])
+async def test_a_node_that_slept_past_its_lease_leaves_offsets_out_if_others_may_have_led(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock, configs: dict[str, str], is_alone: bool
+) -> None:
+    store = await open_store(node_id=NODE)
+    if not is_alone:
+        await open_store(node_id=OTHER)
+    mine = await led_by(store, configs)
+    clock.advance(2 * store.options.node_lease_ms)
+    await empty(valkey, store)
+
+    async def is_restored() -> bool:
+        try:
+            await mine.confirm()
+        except LeftToLeader:
+            return False
+        return True
+
+    await until(is_restored)
+    assert len(mine.gaps) == (0 if is_alone else 1)
+    assert values(await all_of(mine)) == numbers(0, 5)
+
+
+async def test_a_node_that_led_all_along_restores_all_of_it_whoever_came_and_went(
+    valkey: Valkey, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    store, other = await open_store(node_id=NODE), await open_store(node_id=OTHER)
+    mine = await led_by(store, configs)
     await other.close()
     await store.nodes.refresh()
     await empty(valkey, store)

@@ -149,7 +149,7 @@ class Nodes:
 
     def was_away_since(self, term: int) -> bool:
         """The same, however long ago; it may not have noticed yet."""
-        return self.has_overslept or self._time_away.covers(term)
+        return (self.has_overslept and not self.is_alone) or self._time_away.covers(term)
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
