@@ -213,8 +213,8 @@ class Partition(Readable):
     async def remaking(self) -> AsyncIterator[int]:
         """The log is not there. If the topic is, the store evicted or lost it: it is made again behind its old end.
 
-        That is what is given: it lies further on if the cache is of an earlier leadership. Whoever makes the log has
-        the floor there from the first moment on, for whoever has to finish it.
+        Yields the end to go on at, which lies further on if the cache is outdated. It is the floor of the new log from
+        the first moment on: another node may have to finish it.
 
         Should something come between, the next look goes on with restoring. Nothing of ours may be what comes: appends
         that are under way find no log, and none begins before another look has seen the log as it is afterwards.
@@ -223,8 +223,8 @@ class Partition(Readable):
         self.doubt()
         if not origin.leads(self):
             raise LeftToLeader(repr(self))
-        end = max(self.end, self.end_unseen()) if origin.is_outdated(self) else self.end
         lost = self.confidence.lose_track()
+        end = max(self.end, self.end_unseen()) if await origin.is_outdated(self) else self.end
         await self.make_again(end)
         yield end
         await losses.note_remade(self)
