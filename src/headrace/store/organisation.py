@@ -49,6 +49,7 @@ class Organisation:
             clock=store.clock,
             options=store.options,
             nodes=store.nodes,
+            past_leaders=store.past_leaders,
             catalogue=self.catalogue,
             keys=self.keys,
             policies=store.policies,

@@ -25,6 +25,7 @@ from headrace.store.cluster.nodes.keeping import keep, stay_awake
 from headrace.store.cluster.nodes.leases import Leases, renewal_timeout_ms
 from headrace.store.cluster.nodes.neighbours import Neighbours
 from headrace.store.cluster.nodes.nodes import Nodes
+from headrace.store.cluster.nodes.past_leaders import PastLeaders
 from headrace.store.cluster.owned.groups import GroupStore
 from headrace.store.cluster.owned.transactions import TransactionStore
 from headrace.store.cluster.replicas import MeantReplicas
@@ -90,6 +91,7 @@ class Store:
         timeout_ms = renewal_timeout_ms(options)
         self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
         self.nodes = Nodes(self.leases, me, self.clock, self.name)
+        self.past_leaders = PastLeaders(self.nodes)
         self.replicas = MeantReplicas(self.topology, self.keys.cluster, options)
         self._outlooks: dict[Slot, Outlook] = {}
         self.groups = GroupStore(self.topology, self.keys)

@@ -96,6 +96,27 @@ async def test_what_a_broker_did_not_restore_before_it_died_is_a_gap(
     assert values(await all_of(again)) == [*numbers(0, restored), b"next"]
 
 
+async def test_a_gap_is_reported_though_the_broker_that_noted_it_died_before_it_said_so(
+    valkey: Valkey, either: Partition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await produce_each(either, 0, RECORDS)
+    either.tail.clear()
+    valkey.ask("DEL", either.keys.log)
+    never = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(either.context.catalogue, "set_epoch", lambda *_: never)
+    either.doubt()
+    look = asyncio.create_task(either.confirm())
+    await until(lambda: valkey.ask("HGET", either.keys.meta, "gaps") is not None)
+    look.cancel()
+    await asyncio.gather(look, return_exceptions=True)
+    await crash(store_of(either))
+    for events in ({"gaps": 1}, {}):
+        store = await open_store(node_id=0)
+        assert len((await on(store, either)).gaps) == 1
+        assert dict(store.events) == events
+        await crash(store)
+
+
 async def test_it_is_a_gap_too_for_a_broker_that_has_what_was_restored_in_its_cache(
     valkey: Valkey,
     clock: MovableClock,

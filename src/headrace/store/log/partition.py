@@ -93,6 +93,9 @@ class LogPartition(Partition):
     async def go_behind_lost(self) -> None:
         await recovery.go_behind_lost(self)
 
+    def end_unseen(self) -> int:
+        return recovery.end_without_trace(self)
+
     @property
     def is_settled(self) -> bool:
         return not self.lake_end.is_open

@@ -100,6 +100,11 @@ def _lost_end(partition: LogPartition, covered: int, has_meta: bool) -> int:
         known = (covered, partition.floor, partition.local_start, partition.clean.end)
         traces = (*known, index.offsets[-1] if len(index) else 0)
         return max(traces) + _LOST_END_MARGIN
+    return end_without_trace(partition)
+
+
+def end_without_trace(partition: LogPartition) -> int:
+    """An end that a log cannot have reached before, however much was written to it."""
     age_ms = partition.now_ms() - partition.topic.created_ms
     return max(age_ms, 1) * _MOST_RECORDS_PER_MS
 
@@ -314,11 +319,11 @@ async def raise_last_id(partition: LogPartition) -> None:
 
 async def _rebuild(partition: LogPartition) -> None:
     """Recreates the stream and fills it from the cache."""
-    async with partition.remaking():
+    async with partition.remaking() as end:
         timeline = partition.link.timeline
         await partition.clean.load()  # it may be there still
         below = partition.clean.end - 1
-        first = next((entry.base for entry in partition.tail.since(below) if entry.base > below), partition.end)
+        first = next((entry.base for entry in partition.tail.since(below) if entry.base > below), end)
         lost_from = max(partition.local_start, partition.clean.end)
         await _restore(partition, below, min(lost_from, first), timeline)
         if partition.local_start < partition.clean.end:
@@ -327,4 +332,8 @@ async def _rebuild(partition: LogPartition) -> None:
             await partition.save_local_start(max(lost_from, first))  # what the lake has of it is not lost
         else:
             partition.log_start = max(partition.log_start, lost_from, first)
+        if end > partition.end:
+            await record_gap(partition, partition.end, end)
+            partition.end = end
+            await raise_last_id(partition)
         await _restore_side_keys(partition)

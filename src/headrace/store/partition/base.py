@@ -61,7 +61,7 @@ class Partition(Readable):
         self.replaced: list[Gap] = []
         """Where this node's acknowledged records were lost and may be another node's now; known here only."""
         self.unreported_gaps: set[Gap] = set()
-        """Those that this node found and may not have stored."""
+        """Those that this node found and may not have stored, or that one stored which may have died right then."""
         self.floor = 0
         """The end is not below this: records up to here were given out, and lost."""
         self.trimmed_to = 0
@@ -205,9 +205,16 @@ class Partition(Readable):
     async def go_behind_lost(self) -> None:
         """Raises the leader epoch, and moves the end behind every offset that was given out and lost unnoticed."""
 
+    @abstractmethod
+    def end_unseen(self) -> int:
+        """Behind every offset that other nodes can have given out since this one last looked."""
+
     @contextlib.asynccontextmanager
-    async def remaking(self) -> AsyncIterator[None]:
+    async def remaking(self) -> AsyncIterator[int]:
         """The log is not there. If the topic is, the store evicted or lost it: it is made again behind its old end.
+
+        Yields the end to go on at, which lies further on if the cache is outdated. It is the floor of the new log from
+        the first moment on: another node may have to finish it.
 
         Should something come between, the next look goes on with restoring. Nothing of ours may be what comes: appends
         that are under way find no log, and none begins before another look has seen the log as it is afterwards.
@@ -217,8 +224,9 @@ class Partition(Readable):
         if not origin.leads(self):
             raise LeftToLeader(repr(self))
         lost = self.confidence.lose_track()
-        await self.make_again(self.end)
-        yield
+        end = max(self.end, self.end_unseen()) if await origin.is_outdated(self) else self.end
+        await self.make_again(end)
+        yield end
         await losses.note_remade(self)
         self.confidence.find_track(lost)
 

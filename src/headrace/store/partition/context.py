@@ -15,6 +15,7 @@ from headrace.clock import Clock
 from headrace.cold_log import ColdLog
 from headrace.store.cluster.catalogue import Catalogue
 from headrace.store.cluster.nodes.nodes import Nodes
+from headrace.store.cluster.nodes.past_leaders import PastLeaders
 from headrace.store.confidence import Outlook
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import Keys
@@ -40,6 +41,7 @@ class PartitionContext:
     clock: Clock
     options: StoreOptions
     nodes: Nodes
+    past_leaders: PastLeaders
     catalogue: Catalogue
     keys: Keys
     policies: TopicPolicies

@@ -96,6 +96,8 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.floor = max(partition.floor, meta.floor)
     partition.taken_up, partition.left = meta.taken_up, meta.left
     partition.is_being_remade = meta.is_being_remade
+    if meta.is_being_remade:
+        partition.unreported_gaps.update(set(meta.gaps) - set(partition.gaps))
     partition.gaps = united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         _adopt_epochs(partition, meta.epochs)
@@ -141,6 +143,10 @@ async def record_gaps(partition: Partition, gaps: list[Gap]) -> None:
             break  # by another node, or by us when something came between
         partition.unreported_gaps.update(news)
         epoch = await _rise(partition, stored, news[-1].end, news)
+    await _report(partition, gaps)
+
+
+async def _report(partition: Partition, gaps: list[Gap]) -> None:
     found = [gap for gap in gaps if gap in partition.unreported_gaps]
     if found:
         await partition.context.catalogue.set_epoch(partition.topic, partition.number, partition.leader_epoch)
@@ -191,6 +197,12 @@ async def give_up(partition: Partition, gaps: list[Gap]) -> None:
     await record_gaps(partition, gaps)
 
 
+async def is_given_up(partition: Partition, offset: int) -> bool:
+    """Whether the store says, or this node knows, that the record at an offset is lost."""
+    await _adopt_stored(partition)
+    return _is_noted(partition, Gap(offset, offset + 1))
+
+
 def uncovered(stored: Iterable[tuple[int, int]], start: int, end: int) -> list[Gap]:
     """The offsets from `start` to `end` that no entry has; entries come in order."""
     gaps = []
@@ -202,9 +214,13 @@ def uncovered(stored: Iterable[tuple[int, int]], start: int, end: int) -> list[G
 
 
 async def finish_remaking(partition: Partition) -> None:
-    """Continues with a log whose restore was cut short by the death of its node: the rest is lost too."""
+    """Continues with a log whose restore was cut short by the death of its node: the rest is lost too.
+
+    What that node noted as lost it may not have reported, and nobody can ask it any more.
+    """
     if partition.is_being_remade and origin.leads(partition):
         await partition.remake_rest()
+        await _report(partition, partition.gaps)
         await note_remade(partition)
 
 

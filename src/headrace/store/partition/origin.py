@@ -26,6 +26,19 @@ def may_have_gone_back(partition: Partition) -> bool:
     return bool(server) and server != partition.link.identity and is_another and not is_as_left
 
 
+async def is_outdated(partition: Partition) -> bool:
+    """Whether another node may have written since the last look to a log that is not there any more.
+
+    If its meta is there, it may say that nobody did, or that this node has read all of it.
+    """
+    seen, past = partition.confidence.seen, partition.context.past_leaders
+    if seen is None or not past.others_led_since(seen.term, partition.current_topic, partition.number):
+        return False
+    taken_up, left = await partition.link.call("HMGET", partition.keys.meta, "server", "left")
+    is_as_left = left is not None and partition.end >= int(left)
+    return not is_as_left and taken_up != _signature(partition).encode()
+
+
 def writer_of(taken_up: str) -> str:
     """The process that took a partition up."""
     return taken_up.rpartition(" ")[2]

@@ -55,8 +55,7 @@ async def load(partition: StreamPartition) -> None:
     partition.producers.load_states(zip(producers[::2], producers[1::2], strict=True), ids)
     partition.producers.version = int(seen[1] or 0)
     if not exists:
-        bits, now_ms = ids.bits, partition.now_ms()
-        partition.end = max(now_ms << bits, ids.last_offset + 1, partition.floor)
+        partition.end = max(partition.end_unseen(), ids.last_offset + 1, partition.floor)
         ids.know(ids.natural_id(partition.end - 1), partition.end - 1)
         await rebuild(partition)
         return

@@ -105,6 +105,9 @@ class StreamPartition(Partition):
     async def go_behind_lost(self) -> None:
         await stream_look.go_behind_lost(self)
 
+    def end_unseen(self) -> int:
+        return self.now_ms() << self.ids.bits
+
     async def go_behind_last_id(self) -> None:
         """Skips ids that the server refuses although no entry has them."""
         await stream_look.go_behind_last_id(self)

@@ -56,7 +56,8 @@ async def recover(partition: StreamPartition) -> None:
 
 async def rebuild(partition: StreamPartition) -> None:
     """Recreates the stream and fills it from the cache."""
-    async with partition.remaking():
+    is_lost = not await partition.link.call("EXISTS", partition.keys.log)
+    async with partition.remaking() as end:
         await _restore_exceptions(partition)
         kept = partition.tail.first
         if kept or await _last_id(partition) < partition.ids.last:
@@ -64,9 +65,20 @@ async def rebuild(partition: StreamPartition) -> None:
             start = kept.base if kept and len(partition.tail) else partition.end
             earliest = await partition.find_earliest()
             partition.log_start = max(partition.log_start, min(start, earliest))
+        if is_lost and end > partition.end:
+            await _go_on_at(partition, end)
         await _restore_side_keys(partition)
     partition.producers.outdate()
     partition.count_anew()
+
+
+async def _go_on_at(partition: StreamPartition, end: int) -> None:
+    """Leaves out the offsets up to an end: another node may have given them out."""
+    ids = partition.ids
+    await losses.record_gap(partition, partition.end, end)
+    partition.end = end
+    ids.know(ids.natural_id(end - 1), end - 1)
+    partition.check_there(await partition.scripts.run("raise_last_id", [partition.keys.log], [str(ids.last)]))
 
 
 async def remake_rest(partition: StreamPartition) -> None:
@@ -105,6 +117,8 @@ async def _has_lost(partition: StreamPartition) -> bool:
     generated = parse_id(info[b"last-generated-id"])
     if last in (generated, parse_id(info.get(b"max-deleted-entry-id", b"0-0"))):
         return False
+    if (cached := partition.tail.last) is not None and await losses.is_given_up(partition, cached.end - 1):
+        return True
     # Entries go from the front, so if older ones are there and ours is not, it was lost rather than trimmed.
     return generated < last or bool(first and parse_id(first[0][0]) < last)
 

@@ -141,6 +141,10 @@ class Nodes:
         """Whether other nodes may have led our partitions after a term, and only just."""
         return self._time_away.hides(term, self._now_s())
 
+    def was_away_since(self, term: int) -> bool:
+        """The same, however long ago; it may not have noticed yet."""
+        return (self.has_overslept and not self.is_alone) or self._time_away.covers(term)
+
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
         return self._leadership.leader(topic, partition)

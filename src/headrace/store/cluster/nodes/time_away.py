@@ -60,7 +60,11 @@ class TimeAway:
 
     def hides(self, term: int, now_s: float) -> bool:
         """Whether others may have led after a term, and only just."""
-        return term <= self._last_term and now_s - self._ended_at < _HARDLY_LOST_S
+        return self.covers(term) and now_s - self._ended_at < _HARDLY_LOST_S
+
+    def covers(self, term: int) -> bool:
+        """Whether others may have led after a term, however long ago."""
+        return term <= self._last_term
 
     def yields(self, now_s: float) -> bool:
         """Whether others are still given time to restore what they acknowledged."""

@@ -1,0 +1,44 @@
+"""Who led partitions before: a node's cache of a partition is outdated once another node may have led it since.
+
+Normally the store tells: it has what the other node wrote. A store that lost everything does not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headrace.store.cluster.nodes.leadership import Leadership
+from headrace.store.cluster.nodes.nodes import Nodes
+
+if TYPE_CHECKING:
+    from headrace.store.cluster.catalogue import Topic
+
+_KEPT: Final = 16
+"""Lists of live nodes that are remembered: with a cache that is older, another node may have led."""
+
+
+class _Past(NamedTuple):
+    last_term: int
+    leadership: Leadership
+
+
+class PastLeaders:
+    """The leaders in past terms, as this node saw them."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._live = nodes.live
+        self._past: deque[_Past] = deque(maxlen=_KEPT)
+        nodes.on_change.append(self._note)
+
+    def _note(self) -> None:
+        self._past.append(_Past(self._nodes.term - 1, Leadership(self._live)))
+        self._live = self._nodes.live
+
+    def others_led_since(self, term: int, topic: Topic, partition: int) -> bool:
+        """Whether another node may have led a partition after this one read it in a term."""
+        if self._nodes.was_away_since(term) or (len(self._past) == _KEPT and term <= self._past[0].last_term):
+            return True
+        since = [past.leadership for past in self._past if past.last_term >= term]
+        return any(one.leader(topic, partition).id != self._nodes.me.id for one in since)
