@@ -114,10 +114,6 @@ class Confidence:
                 return level
         return Level.SURE
 
-    def is_of(self, now: View) -> bool:
-        """Whether nothing but the connection has changed since the last look."""
-        return self.seen is not None and (self.seen.timeline, self.seen.term) == (now.timeline, now.term)
-
     def begin(self, now: View) -> Look:
         """Call this before the first command of a look is sent."""
         return Look(now, self._doubts, self._breaks)

@@ -67,6 +67,20 @@ async def test_a_new_connection_made_after_the_lease_has_run_out_is_no_reason_to
     assert document(valkey)[b"total"] == b"2"
 
 
+async def test_nor_is_a_lease_that_was_lost_and_is_lost_again(
+    open_store: OpenStore, clock: MovableClock, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two it could not be looked at: the token in the store says that nobody else owned it."""
+    store = await open_store(node_lease_ms=LEASE_MS)
+    tallies = Tallies(store)
+    await tallies.ask("a", Add, "me", 1)
+    take_names_away(tallies, monkeypatch)
+    store.nodes.term += 1
+    run_out(store, clock, tallies)
+    assert await tallies.ask("a", Add, "me", 1) == 2
+    assert document(valkey)[b"total"] == b"2"
+
+
 async def test_nor_is_it_taken_from_another_owner_then(open_store: OpenStore, clock: MovableClock) -> None:
     store = await open_store(node_lease_ms=LEASE_MS)
     tallies = Tallies(store)

@@ -25,7 +25,7 @@ class Names(Generic[State]):
         return self._store.registers_timeline(self._name.org)
 
     async def list_again(self, owner: str, *, is_known: bool) -> None:
-        """Before the thing is taken again. Nothing to do if all that happened is a new connection to it."""
+        """Before the thing is taken again. Nothing to do if it is still ours, on servers that did not change."""
         self._listed = self._timeline
         self._are_sure = is_known and self._listed == self._noted and await self._store.is_owner(*self._name, owner)
         if not self._are_sure:

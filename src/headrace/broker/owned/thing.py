@@ -301,11 +301,11 @@ class Thing(Generic[State]):
 
     async def _confirm(self) -> None:
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
-        if not self._confidence.is_of(self._outlook.view) or self._runtime.is_with_leases(self.name):
+        if self._confidence.level(self._outlook.view) <= Level.ASTRAY or self._runtime.is_with_leases(self.name):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
         await self._check_token()
         if not self.is_settled:
-            await self._settle()  # a new connection to it
+            await self._settle()
         self._runtime.check_owner(self.name)
         self._is_confirmed = True  # the store has just said that it is ours
 
@@ -336,7 +336,7 @@ class Thing(Generic[State]):
                 self.drop()  # another node may have decided meanwhile
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
-        await self._names.list_again(self._owner, is_known=self._confidence.is_of(view))
+        await self._names.list_again(self._owner, is_known=self._confidence.level(view) > Level.ASTRAY)
         taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
         if not taken.nobody_came_between(self._owner):
             self.let_go()

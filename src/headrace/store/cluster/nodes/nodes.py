@@ -375,7 +375,8 @@ class Nodes:
     def _change(self, live: list[Node]) -> None:
         if max(len(live), len(self.live)) > 1:
             self._moved_at = self._now_s()
-        log.info("the live nodes changed", extra={"before": _ids(self.live), "now": _ids(live)})
+        before, now = ([node.id for node in nodes] for nodes in (self.live, live))
+        log.info("the live nodes changed", extra={"before": before, "now": now})
         self.live = live
         self.term += 1
         self._leadership = Leadership(live)
@@ -395,7 +396,3 @@ class Nodes:
     def _wait_for_known(self) -> None:
         """The store may have lost leases of nodes that are alive."""
         self.outages.wait_for(self.live, self._now_s())
-
-
-def _ids(nodes: list[Node]) -> list[int]:
-    return [node.id for node in nodes]
