@@ -89,7 +89,7 @@ async def test_a_change_of_topics_is_announced_until_every_node_has_applied_it(
 async def test_a_node_that_does_not_hear_of_a_change_of_topics_is_waited_for_no_longer_than_a_lease(
     open_store: OpenStore,
 ) -> None:
-    first, deaf = await open_store(node_id=0, node_lease_ms=1_000), await open_store(node_id=1, node_lease_ms=1_000)
+    first, deaf = await open_store(node_id=0, node_lease_ms=3_000), await open_store(node_id=1, node_lease_ms=3_000)
     await until(lambda: _live(first, 2))
     await deaf.announcements.close()
     await first.default.catalogue.create("orders", 1, {})

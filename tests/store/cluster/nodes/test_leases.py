@@ -254,6 +254,24 @@ async def test_a_node_that_cannot_renew_its_lease_has_not_overslept(
     assert not store.nodes.has_overslept
 
 
+async def test_a_node_that_stands_still_for_less_than_a_lease_in_an_outage_has_not_overslept(
+    open_store: OpenStore, proxy: Proxy, clock: MovableClock
+) -> None:
+    """On a busy machine, after its lease ran out: others wait for a whole one after the outage."""
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    await cut_off(store, proxy)
+    for _ in range(4):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
+    assert not store.nodes.lease_is_valid
+    clock.advance(LEASE_MS * 3 // 4)
+    store.nodes.note_awake()
+    assert (store.nodes.has_overslept, store.nodes.leads_all_now) == (False, True)
+    clock.advance(LEASE_MS + 1)
+    store.nodes.note_awake()
+    assert (store.nodes.has_overslept, store.nodes.leads_all_now) == (True, False)
+
+
 async def test_a_node_that_has_overslept_does_not_serve_until_it_has_its_lease(
     open_store: OpenStore, proxy: Proxy, clock: MovableClock
 ) -> None:

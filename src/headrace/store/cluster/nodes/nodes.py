@@ -261,6 +261,8 @@ class Nodes:
         """The process runs, which helps only if it has not overslept."""
         if not self.has_overslept:
             self._awake_at = self._now_s()
+            # After an outage that cost us the lease, others wait for a whole one before they take over (`outages.py`).
+            self._slept_s = self._lease_s * (_SLEPT_OF_A_LEASE if self.lease_is_valid else 1)
 
     async def renew(self) -> None:
         """Keeps the lease; claims it again if it ran out meanwhile."""
