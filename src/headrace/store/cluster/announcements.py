@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _NO_TOPIC = f"{kafka_uuid(bytes(16))} 0"
 """Stands where an append names its partition, so that nodes of earlier versions make nothing of the message."""
 _WORDS_OF_AN_APPEND = 2
+_FOUND_S = 2.0
+"""By then a node that hears nothing has found a change of topics in its upkeep."""
 
 
 class Announcements:
@@ -73,15 +75,15 @@ class Announcements:
     async def topics_changed(self, organisation: str, version: int) -> None:
         """Announces a change of an organisation's topics; returns once every live node has applied it.
 
-        It waits for a lease at most: a node that was silent for so long has lost its own and asks the store before it
-        answers, or has found the change itself, in its upkeep.
+        It waits for a lease at most, or two seconds: a node that was silent for so long has lost its own and asks the
+        store before it answers, or has found the change itself, in its upkeep.
         """
         nodes = self._store.nodes
         if nodes.is_alone:
             return
         self._post_version(organisation, version, nodes.me.id)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._store.options.node_lease_ms / 1000):
+            async with asyncio.timeout(max(self._store.options.node_lease_ms / 1000, _FOUND_S)):
                 while any(
                     self._applied.get((organisation, node.id), -1) < version
                     for node in nodes.live
