@@ -155,7 +155,7 @@ class Store:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
         await patiently(self.nodes.serve, self.announcements.nodes_changed)
         self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
-        self.nodes.is_restored = self._is_restored
+        self.nodes.restored.checks.append(self._is_restored)
         self.neighbours.follow()
 
     def _is_restored(self) -> bool:

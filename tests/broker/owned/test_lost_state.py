@@ -42,6 +42,21 @@ async def test_an_older_value_is_a_loss(
     assert was_told(caplog)
 
 
+async def test_others_wait_until_all_is_written_back(tallies: Tallies, store: Store, valkey: Valkey) -> None:
+    nothing = valkey.checkpoint()
+    for name in ("a", "b"):
+        await tallies.ask(name, Add, "me", 1)
+    is_restored = store.nodes.restored.checks[-1]
+    assert is_restored()
+    await go_back(store, valkey, nothing)
+    assert not is_restored()
+    assert await tallies.ask("a", Read) == 1
+    assert not is_restored()
+    assert await tallies.ask("b", Read) == 1
+    assert is_restored()
+    assert rows(valkey, "b") == {b"me": b"1"}
+
+
 async def test_a_row_that_is_back_is_a_loss(
     tallies: Tallies, store: Store, valkey: Valkey, caplog: pytest.LogCaptureFixture
 ) -> None:

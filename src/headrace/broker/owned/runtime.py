@@ -42,12 +42,17 @@ class Runtime(Generic[State]):
         self.owns_now = store.nodes.owns_now
         """Whether something, by its id as bytes, is ours and our lease is beyond doubt."""
         self._is_closed = False
+        store.nodes.restored.checks.append(self._is_restored)
 
     def close(self) -> None:
         """Stops deciding: the next owner starts from the stored state."""
         self._is_closed = True
         for thing in list(self.things.values()):
             thing.drop()
+
+    def _is_restored(self) -> bool:
+        """Whether all that is here was seen on the servers that answer now: what one of them had lost is back."""
+        return all(thing.is_blank or (thing.link.is_up and thing.is_settled) for thing in self.things.values())
 
     @property
     def organisations(self) -> list[str]:

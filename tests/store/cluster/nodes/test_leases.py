@@ -185,7 +185,7 @@ async def test_a_node_that_overslept_while_the_store_went_back_lets_the_others_r
         await store.leases.wait_up(20)
     valkey.ask("DEL", first.keys.node(0))  # it ran out, and the other one took over
     is_restored = [False]
-    first.nodes.is_restored = lambda: is_restored[0]
+    second.nodes.restored.checks.append(lambda: is_restored[0])
     for _ in range(4):
         clock.advance(LEASE_MS // 4)
         await second.nodes.renew()
@@ -195,6 +195,7 @@ async def test_a_node_that_overslept_while_the_store_went_back_lets_the_others_r
     await first.nodes.renew()
     assert ids(first) == [1]
     is_restored[0] = True
+    await second.nodes.renew()
     await first.nodes.renew()
     assert ids(first) == [0, 1]
     assert await refreshed(second) == [0, 1]
@@ -208,7 +209,7 @@ async def test_nodes_that_overslept_together_while_the_store_was_emptied_go_on_w
     await until(lambda: all(ids(store) == [0, 1, 2] for store in stores))
     led_by_others: list[list[int]] = []
     for store in stores:
-        store.nodes.is_restored = lambda: False
+        store.nodes.restored.checks.append(lambda: False)
         store.nodes.on_change.append(lambda store=store: led_by_others.append(ids(store)))  # type: ignore[misc]
     async with new_servers(*stores):
         valkey.go_back_to(nothing)

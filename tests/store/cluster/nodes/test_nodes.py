@@ -67,7 +67,7 @@ async def test_a_broker_that_shares_one_of_several_endpoints_takes_the_lease_ove
 
 def test_a_record_is_read_by_the_version_before_listeners_and_its_records_are_read_here() -> None:
     node = Node(3, (Endpoint("internal", "10.0.0.1", 9092), Endpoint("public", "kafka.example.com", 9093)), "a")
-    row = Registration(node, "token", "machine", "starting", is_back=True)
+    row = Registration(node, "token", "machine", "starting", is_back=True, restored_on="a server")
     assert unpack_registration(pack_registration(row)) == row
     assert json.loads(pack_registration(row)).items() >= {"id": 3, "host": "10.0.0.1", "port": 9092}.items()
     before = unpack_registration(b'{"id":3,"host":"10.0.0.1","port":9092}')

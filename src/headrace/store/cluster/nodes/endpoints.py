@@ -59,6 +59,8 @@ class Registration(msgspec.Struct, frozen=True):
     state: State = "serving"
     is_back: bool = False
     """It was away until a moment ago: its lease had run out, so it led nothing that others did not."""
+    restored_on: str = ""
+    """The server of the leases, in its run, since whose start it has looked at all that it has in memory."""
 
     def says_the_same(self, other: Registration) -> bool:
         """Whether both are of one process in the same state."""
@@ -80,15 +82,13 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str = ""
     state: State = "serving"
     is_back: bool = False
+    restored_on: str = ""
 
 
 def pack_registration(one: Registration) -> bytes:
     node, first = one.node, one.node.endpoints[0]
-    return msgspec.json.encode(
-        _Record(
-            node.id, first.host, first.port, node.endpoints, node.rack, one.token, one.machine, one.state, one.is_back
-        )
-    )
+    process = one.token, one.machine, one.state, one.is_back, one.restored_on
+    return msgspec.json.encode(_Record(node.id, first.host, first.port, node.endpoints, node.rack, *process))
 
 
 def unpack_registration(row: bytes) -> Registration:
@@ -97,4 +97,4 @@ def unpack_registration(row: bytes) -> Registration:
         node = Node(record.id, record.endpoints, record.rack)
     else:
         node = node_at(record.id, record.host, record.port, record.rack)
-    return Registration(node, record.token, record.machine, record.state, record.is_back)
+    return Registration(node, record.token, record.machine, record.state, record.is_back, record.restored_on)

@@ -39,6 +39,11 @@ class SeenLease(NamedTuple):
     row: Registration
     is_held: bool
 
+    @property
+    def was_awake(self) -> bool:
+        """Whether it serves, and did so all the time."""
+        return self.is_held and self.row.state == "serving" and not self.row.is_back
+
 
 class Leases:
     """The nodes' leases in the store."""

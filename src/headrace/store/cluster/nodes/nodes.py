@@ -30,6 +30,7 @@ from headrace.store.cluster.nodes.leadership import Leadership
 from headrace.store.cluster.nodes.leases import Leases, SeenLease
 from headrace.store.cluster.nodes.machine import machine_id
 from headrace.store.cluster.nodes.outages import Outages
+from headrace.store.cluster.nodes.restored import Restored
 from headrace.store.cluster.nodes.time_away import TimeAway
 from headrace.store.lasting import Lasting
 from headrace.store.redis.errors import StoreError
@@ -90,8 +91,7 @@ class Nodes:
         self.outages = Outages(self._lease_s)
         self._time_away = TimeAway(self._lease_s)
         self._hung = HungProcesses(self._lease_s)
-        self.is_restored: Callable[[], bool] = lambda: True
-        """Whether all partitions have been taken up since another server answers."""
+        self.restored = Restored()
         self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
 
     # -- what others ask ----------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Nodes:
     @property
     def _mine(self) -> Registration:
         is_back = self._time_away.has_just_ended(self._now_s())
-        return Registration(self.me, self._token, machine_id(), self._state, is_back)
+        return Registration(self.me, self._token, machine_id(), self._state, is_back, self.restored.on)
 
     async def claim(self, state: State = "serving") -> None:
         """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
@@ -278,7 +278,7 @@ class Nodes:
         has_run_out = asked >= self._valid_until
         is_lost = not is_ours and not has_run_out and not await self._am_deposed()
         if is_lost or was_silent:
-            self._wait_for_known()
+            self.outages.wait_for(self.live, self._now_s())
         if has_run_out or not is_ours:
             self._moved_at = asked
             is_elsewhere = self._timeline not in (None, self._leases.timeline)
@@ -294,7 +294,9 @@ class Nodes:
             await self.refresh()
             if not any(one.row.says_the_same(self._mine) for one in self.seen):
                 await self._claim()
-            if self._yields and (self.is_restored() or not self._time_away.yields(asked)):
+            if self.restored.is_news(self.seen, server := self._leases.identity):
+                await self._leases.claim(self._mine)
+            if self._yields and (self.restored.by_all(self.seen, server) or not self._time_away.yields(asked)):
                 self._state, self._yields = "serving", False
                 await self._leases.claim(self._mine)
                 self.on_claim()
@@ -364,8 +366,8 @@ class Nodes:
         self.seen = await self._leases.look()
         self._hung.look(self.seen, self._now_s())
         before, self._timeline = self._timeline, self._leases.timeline
-        if before is not None and before != self._timeline:
-            self._wait_for_known()
+        if before is not None and before != self._timeline:  # it may have lost leases of nodes that are alive
+            self.outages.wait_for(self.live, self._now_s())
         if all(one.row.token != self._token for one in self.seen):
             self.outages.lose_rows(self._now_s())
         live = self._alive(self.seen)
@@ -394,7 +396,3 @@ class Nodes:
         if not alive:  # all are starting: somebody has to look after the partitions meanwhile
             alive = {one.node.id: one.node for one in held}
         return [alive[id] for id in sorted(alive)] or [self.me]
-
-    def _wait_for_known(self) -> None:
-        """The store may have lost leases of nodes that are alive."""
-        self.outages.wait_for(self.live, self._now_s())

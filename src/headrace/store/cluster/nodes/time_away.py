@@ -35,7 +35,7 @@ class TimeAway:
 
     def others_led(self, others: Iterable[SeenLease], now_s: float) -> bool | None:
         """Whether a node that was awake is there. None as long as one may still come."""
-        if any(one.is_held and one.row.state == "serving" and not one.row.is_back for one in others):
+        if any(one.was_awake for one in others):
             return True
         if self._looks_since is None:
             self._looks_since = now_s
