@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.owned.contract import Name
+from headrace.store.cluster.owned.things import Changes
 from headrace.store.redis.copied_writes import NotConfirmed
 from headrace.store.store import Store
 from tests.broker.owned.tally import Add, End, Read, Strike, Tallies
-from tests.broker.owned.test_runtime import document, rows, tallies
+from tests.broker.owned.test_runtime import NOT_OURS, document, rows, tallies
 from tests.store.conftest import OpenStore
 from tests.store.produced import cut_off, is_up, until
 from tests.store.proxy import Proxy
@@ -40,6 +41,24 @@ async def test_an_older_value_is_a_loss(
     await go_back(store, valkey, before)
     assert await tallies.ask("a", Read) == 2
     assert was_told(caplog)
+
+
+async def test_a_write_that_meets_another_server_before_we_looked_there_costs_nothing(
+    tallies: Tallies, store: Store, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = valkey.checkpoint()
+    await tallies.ask("a", Add, "me", 1)
+    write = tallies.runtime.stored.write
+
+    async def write_late(org: str, name: str, owner: str, changes: Changes) -> None:
+        monkeypatch.undo()
+        await go_back(store, valkey, nothing)
+        await write(org, name, owner, changes)
+
+    monkeypatch.setattr(tallies.runtime.stored, "write", write_late)
+    assert await tallies.ask("a", Add, "me", 1) == NOT_OURS
+    assert await tallies.ask("a", Read) == 1
+    assert await tallies.ask("a", Add, "me", 1) == 2
 
 
 async def test_others_wait_until_all_is_written_back(tallies: Tallies, store: Store, valkey: Valkey) -> None:

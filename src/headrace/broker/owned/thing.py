@@ -93,10 +93,6 @@ class Thing(Generic[State]):
             return True
         return seen is not None and seen.term == view.term and not self.link.is_up
 
-    @property
-    def _is_leaving(self) -> bool:
-        return self._must_go and not self.is_gone
-
     def _is_ready(self) -> bool:
         return (
             not self.is_gone
@@ -164,11 +160,11 @@ class Thing(Generic[State]):
 
     async def _work(self) -> None:
         try:
-            while self._open is not None or self._waiting or self._is_leaving:
+            while self._open is not None or self._waiting or self._must_go:
                 if self._open is not None:
                     await self._finish(*self._open)
                     self._open = None
-                if self._is_leaving:
+                if self._must_go:
                     self.let_go()
                 if self._waiting and not await self._make_ready():
                     return
@@ -201,8 +197,7 @@ class Thing(Generic[State]):
             elif not self.is_gone and not self.is_settled:
                 await self._settle()
         except KafkaError as error:
-            if isinstance(error, OwnershipLost):
-                self.let_go()
+            self._let_go_if_lost(error)
             for step in self._take_waiting():
                 step.refused(self, error)
             if self._confidence.level(self._outlook.view) is Level.UNREAD:
@@ -230,8 +225,7 @@ class Thing(Generic[State]):
                 decision = cast("Decision[State]", step.decide(self))
             await self._write(decision)
         except KafkaError as error:
-            if isinstance(error, OwnershipLost):
-                self.let_go()
+            self._let_go_if_lost(error)
             step.refused(self, error)
         except Exception as error:
             step.failed(error)
@@ -361,6 +355,11 @@ class Thing(Generic[State]):
         if not self._is_working:
             self.let_go()
 
+    def _let_go_if_lost(self, error: KafkaError) -> None:
+        """A server that took over meanwhile may just not know our token: the next look tells."""
+        if isinstance(error, OwnershipLost) and self._confidence.level(self._outlook.view) > Level.ASTRAY:
+            self.let_go()
+
     def let_go(self) -> None:
         """Tells parked requests that another node owns the thing, and forgets it."""
         self.adopt(self.machine.unload(self.state, self._runtime.now_ms()))
@@ -368,7 +367,7 @@ class Thing(Generic[State]):
 
     def drop(self) -> None:
         """Forgets the thing here; the next request looks it up again."""
-        self.is_gone = True
+        self.is_gone, self._must_go = True, False
         self._alarm.cancel()
         self._runtime.forget(self)
 
