@@ -9,6 +9,8 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from headrace.wire.errors import ErrorCode
+from tests.broker.peers import connect, fetch
 from tests.broker_process import BrokerProcess, wait_until
 from tests.clients.client import DeliveryFailed, Sent
 from tests.clients.confluent_adapter import ConfluentKafka
@@ -52,6 +54,9 @@ def test_work_that_waits_for_replicas_is_logged_once_and_without_a_traceback(
         with pytest.raises(DeliveryFailed) as refusal:
             send(broker, topic)
         assert refusal.value.code == NOT_ENOUGH
+        with connect(broker) as connection:
+            answer = fetch(connection, topic, {0: 0})[0]
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     for work in ("retention", "compaction"):
         waits_for_line(broker, f"{work} is postponed")
     servers.attach(servers.replicas[0])

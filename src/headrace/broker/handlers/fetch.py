@@ -33,6 +33,14 @@ _SESSIONS_SINCE = 7
 _COLD_AT_ONCE = 16
 """Partitions of one request whose cold records are read at a time; the others have their turn in later ones."""
 
+_OF_WRITES = {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
+"""A log may have to be restored before it is read. Consumers do not expect to be told how that fails: Java's throw, or
+tell their user, as librdkafka's do."""
+
 Results = list[FetchedPart | None]
 """By place among the wanted; None for what is being read."""
 _Read = tuple[int, Ends, Coroutine[None, None, Batches]]
@@ -233,7 +241,6 @@ class _Passes:
 
 
 def _refused(wanted: Wanted, code: ErrorCode) -> FetchedPart:
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        # Reading has no outcome that could be unknown, and consumers do not expect to be told so: Java's would throw.
+    if code in _OF_WRITES:
         code = ErrorCode.KAFKA_STORAGE_ERROR
     return FetchedPart(wanted, None, UNKNOWN, NOTHING, code)
