@@ -75,7 +75,8 @@ def test_librdkafka_tells_the_bad_records_from_those_beside_them(
 ) -> None:
     """Two bad ones: for a single one librdkafka reports the batch's error for all, whoever the broker is."""
     administrator.create(new_topic(topic, configs={"cleanup.policy": "compact"}))
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": 1_000})
+    # So long that all are in one batch, however slow the machine is: flush does not wait for it.
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "linger.ms": 60_000})
     codes: dict[bytes, int] = {}
 
     def delivered(error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
+import msgspec
 import pytest
 import uvloop
 
@@ -117,10 +118,10 @@ async def open_tiered(valkey: Valkey, cold: ColdCopy) -> AsyncIterator[OpenTiere
     """Stores that share a Redis and a cold log."""
     opened: list[Store] = []
 
-    async def open_one(node_id: int | None = None) -> Store:
+    async def open_one(node_id: int | None = None, **options: object) -> Store:
         node_id = len(opened) if node_id is None else node_id
         node = node_at(node_id, "127.0.0.1", 9092 + node_id)
-        store = Store(parse_address(valkey.url), node, OPTIONS)
+        store = Store(parse_address(valkey.url), node, msgspec.structs.replace(OPTIONS, **options))
         store.plug_in(cold)
         await store.start()
         opened.append(store)

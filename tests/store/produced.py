@@ -12,6 +12,7 @@ from headrace.store.log.partition import LogPartition
 from headrace.store.partition.appending import Appended
 from headrace.store.partition.base import Partition
 from headrace.store.partition.entries import Batches
+from headrace.store.partition.sequences.gaps import Skip
 from headrace.store.store import Store
 from headrace.store.stream.partition import StreamPartition
 from headrace.store.stream.records import pack_batch
@@ -63,12 +64,17 @@ def produce(
 
 async def wait_for_a_lease(partition: Partition, producer: int = 7) -> None:
     """Whatever a producer that is not known may have on its way has come: it may begin in the middle."""
-    partition.sequence_gaps.admits(producer)
+    partition.sequence_gaps.admits(Skip(producer, (0,), 1 << 20))
     clock = partition.context.clock
     assert isinstance(clock, MovableClock)
-    for _ in range(2):  # the lease is kept
-        clock.advance(partition.options.node_lease_ms // 2 + 1)
-        await partition.nodes.renew()
+    await let_a_lease_pass(store_of(partition), clock)
+
+
+async def let_a_lease_pass(store: Store, clock: MovableClock) -> None:
+    """The node is awake meanwhile, and keeps its own."""
+    for _ in range(3):
+        clock.advance(store.options.node_lease_ms // 3 + 1)
+        await store.nodes.renew()
 
 
 def submit(

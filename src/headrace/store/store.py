@@ -35,6 +35,7 @@ from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Outlook, View
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import ClusterKeys
+from headrace.store.leaving import leave, leave_all
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
 from headrace.store.partition import origin
@@ -42,7 +43,7 @@ from headrace.store.partition.ahead_room import AheadRoom
 from headrace.store.partition.base import Partition
 from headrace.store.partition.tail import TailCache
 from headrace.store.redis.address import Address
-from headrace.store.redis.errors import LeftToLeader, PartitionGone, RedisError, StoreError
+from headrace.store.redis.errors import RedisError, StoreError
 from headrace.store.redis.memory import Room
 from headrace.store.redis.probe import check_commands
 from headrace.store.redis.shard import Shard
@@ -67,9 +68,6 @@ _SECURITY_EVERY_S = 0.5
 _CLUSTER_ID_PATIENCE_S = 3 * _UPKEEP_EVERY_S
 _CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
-_LEAVE_AT_ONCE = 64
-_LEAVE_PATIENCE_S = 1.0
-"""Time to leave partitions in order; for the rest, the next leader reads the store again."""
 
 
 class Store:
@@ -91,7 +89,7 @@ class Store:
         timeout_ms = renewal_timeout_ms(options)
         self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
         self.nodes = Nodes(self.leases, me, self.clock, self.name)
-        self.past_leaders = PastLeaders(self.nodes)
+        self.past_leaders = PastLeaders(self.nodes, self.clock)
         self.replicas = MeantReplicas(self.topology, self.keys.cluster, options)
         self._outlooks: dict[Slot, Outlook] = {}
         self.groups = GroupStore(self.topology, self.keys)
@@ -132,9 +130,11 @@ class Store:
         """
         try:
             await self.topology.start()
-            await patiently(lambda: check_commands(self.topology, self.options.prefix))
+            waits = self.options.store_replicas != 0
+            await patiently(lambda: check_commands(self.topology, self.options.prefix, waits=waits))
             await patiently(self.leases.start)
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
+            await patiently(self.transactions.load_continued)
             await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
             self.spawn(stay_awake(self.nodes, self.leases))
             self.spawn(keep(self.nodes, self.leases))  # what follows may take longer than a lease
@@ -166,7 +166,7 @@ class Store:
     def _wake_moved(self) -> None:
         """Ends long polls on partitions that another node leads now."""
         for partition in self._partitions:
-            if partition.watchers and not self._leads(partition):
+            if partition.watchers and not origin.leads(partition):
                 partition.tell_watchers()
 
     def plug_in(self, cold: ColdLog) -> None:
@@ -200,7 +200,7 @@ class Store:
         try:
             if self.link.is_up and not self.nodes.is_leaving:
                 async with asyncio.timeout(5):
-                    await asyncio.gather(*(self._leave(partition) for partition in partitions))
+                    await asyncio.gather(*map(leave, partitions))
                     await self.nodes.release()
                     await self.announcements.nodes_changed()
         except (StoreError, TimeoutError) as error:
@@ -219,26 +219,9 @@ class Store:
 
     async def hand_over(self) -> None:
         """Leaves the partitions that this node leads, and its place among the nodes; the others take over at once."""
-        led = [one for one in self._partitions if not one.is_gone and self._leads(one)]
-        try:
-            async with asyncio.timeout(_LEAVE_PATIENCE_S):
-                for at in range(0, len(led), _LEAVE_AT_ONCE):
-                    await asyncio.gather(*map(self._leave, led[at : at + _LEAVE_AT_ONCE]))
-        except TimeoutError:
-            log.warning("not all partitions were closed cleanly", extra={"partitions": len(led)})
+        await leave_all(self._partitions)
         await self.nodes.release()
         await self.announcements.nodes_changed()
-
-    def _leads(self, partition: Partition) -> bool:
-        return origin.leads(partition)
-
-    async def _leave(self, partition: Partition) -> None:
-        with contextlib.suppress(PartitionGone, LeftToLeader):
-            await partition.writer.drain()
-            await partition.confirm()  # what a store that went back in time lost is in our cache alone
-            await partition.save_producers()
-            await partition.copies.save()
-            await origin.leave(partition)
 
     async def _wait_for_cluster_id(self) -> None:
         """A store without an id that other nodes listen on was flushed: they put the id back with their next upkeep."""

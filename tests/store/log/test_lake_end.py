@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from headrace.store.log import tiering
@@ -10,6 +12,8 @@ from headrace.store.partition.appending import Appended
 from headrace.store.partition.losses import EpochStart, Gap
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.store.cold_copy import ColdCopy
+from tests.store.partition.test_emptied import empty
+from tests.store.partition.test_losses import go_back, made_for
 from tests.store.produced import assert_dense, produce, same_partition, store_of, stored_entries, until
 from tests.store.servers import Valkey
 from tests.store.tiered import LOCAL_NOTHING, OpenTiered, archive, fill, read_all
@@ -95,3 +99,47 @@ async def test_nor_about_a_log_that_was_left_in_good_order(
     again = await same_partition(await open_tiered(), tiered)
     assert await produce(again, b"next") == Appended(20)
     assert valkey.ask("HGET", again.keys.meta, "left") is None
+
+
+async def test_of_what_a_node_cannot_restore_readers_get_what_the_lake_has(
+    valkey: Valkey, cold: ColdCopy, tiered: LogPartition
+) -> None:
+    checkpoint = valkey.checkpoint()
+    await fill(tiered, 5, start_ms=20_000)
+    before = await read_all(tiered)
+    archive(cold, valkey, tiered, 13)
+    cold.is_away = True
+    await go_back(valkey, checkpoint, store_of(tiered))
+    with pytest.raises(KafkaError) as raised:  # whoever went on would skip what the lake has
+        await tiered.confirm()
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    cold.is_away = False
+    assert await produce(tiered, b"next") == Appended(30)
+    found = await read_all(tiered)
+    assert found[:26] == before[:26]
+    assert [record.value for record in found[26:]] == [b"next"]
+    assert tiered.gaps == [Gap(20, 30)]
+
+
+async def test_what_the_lake_has_of_another_leader_is_read_after_the_store_lost_everything(
+    valkey: Valkey, cold: ColdCopy, open_tiered: OpenTiered
+) -> None:
+    """The node that is left led earlier: its cache ends before the lake does."""
+    store = await open_tiered(0, tail_cache_bytes=1_000_000)
+    mine = cast("LogPartition", await made_for(1, open_tiered, store, {"remote.storage.enable": "true"}))
+    await fill(mine, 5)
+    other = await open_tiered(1)
+    theirs = await same_partition(other, mine)
+    await fill(theirs, 5, start_ms=20_000)
+    before = await read_all(theirs)
+    archive(cold, valkey, theirs, 8)
+    await store.nodes.refresh()
+    await other.close()
+    await store.nodes.refresh()
+    await empty(valkey, store)
+    assert (await produce(mine, b"next")).base_offset > 20
+    found = await read_all(mine)
+    assert found[:16] == before[:16]
+    assert [record.value for record in found[16:]] == [b"next"]
+    again = await same_partition(await open_tiered(2), mine)
+    assert await read_all(again) == found

@@ -69,7 +69,13 @@ def reported(partition: Partition) -> set[range]:
 @pytest.mark.parametrize("is_restarted", [True, False], ids=["another server", "keys deleted"])
 @pytest.mark.parametrize("first", [0, 5])
 async def test_offsets_that_another_leader_gave_out_are_left_out_and_reported(
-    valkey: Valkey, open_store: OpenStore, proxy: Proxy, configs: dict[str, str], first: int, is_restarted: bool
+    valkey: Valkey,
+    open_store: OpenStore,
+    proxy: Proxy,
+    clock: MovableClock,
+    configs: dict[str, str],
+    first: int,
+    is_restarted: bool,
 ) -> None:
     mine, _, given_out = await move(valkey, open_store, proxy, configs, first)
     if is_restarted:
@@ -81,6 +87,9 @@ async def test_offsets_that_another_leader_gave_out_are_left_out_and_reported(
     assert all(any(offset in lost for lost in reported(mine)) for offset in given_out[first:])
     assert mine.leader_epoch == 1
     assert store_of(mine).events["gaps"] == 1
+    assert await refused_for_now(mine)
+    clock.advance(60_000)  # until clients give up what they sent to the other one
+    await store_of(mine).nodes.renew()
 
     async def goes_on() -> bool:  # its producer had sequences up to 9 acknowledged
         return not await refused_for_now(mine)

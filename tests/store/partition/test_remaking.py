@@ -14,7 +14,7 @@ from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import CONFIGS, all_of, numbers, on, produce_each
 from tests.store.partition.test_origin import crash
-from tests.store.produced import produce, store_of, until, values
+from tests.store.produced import let_a_lease_pass, produce, store_of, until, values
 from tests.store.servers import Valkey
 
 RECORDS = 8
@@ -138,8 +138,7 @@ async def test_it_is_a_gap_too_for_a_broker_that_has_what_was_restored_in_its_ca
     await die_while_restoring(valkey, led, 3, monkeypatch)
     valkey.ask("DEL", other.keys.node(leader.nodes.me.id))
     await other.nodes.refresh()
-    clock.advance(other.options.node_lease_ms)  # nobody waits for it any more
-    await other.nodes.refresh()
+    await let_a_lease_pass(other, clock)  # nobody waits for it any more
     seen.doubt()
     await seen.confirm()
     assert len(seen.tail) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.store.partition.base import Partition
-from headrace.store.partition.sequences.gaps import SequenceGaps
+from headrace.store.partition.sequences.gaps import Due, SequenceGaps, Skip
 from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
@@ -37,9 +37,7 @@ async def test_of_a_new_producer_whose_first_batches_were_refused_the_next_one_i
     assert values(await all_of(partition)) == numbers(0, 6)
 
 
-async def test_a_producer_that_is_not_known_any_more_goes_on_after_a_lease(
-    partition: Partition, clock: MovableClock
-) -> None:
+async def test_a_producer_that_is_not_known_any_more_goes_on_never(partition: Partition, clock: MovableClock) -> None:
     assert await is_refused_for_now(partition, 4)
     clock.advance(partition.options.node_lease_ms)
     await partition.nodes.renew()
@@ -51,17 +49,42 @@ async def test_a_producer_that_is_not_known_any_more_goes_on_after_a_lease(
 def test_of_too_many_unknown_producers_the_first_waits_again() -> None:
     asked = []
 
-    def after_a_lease() -> bool:
+    def never() -> bool:
         return False
 
-    def begin() -> object:
-        asked.append(after_a_lease)
-        return after_a_lease
+    def begin(are_slow: bool) -> Due:
+        if not are_slow:
+            asked.append(never)
+        return never
 
-    gaps = SequenceGaps(begin)  # type: ignore[arg-type]
+    gaps = SequenceGaps(begin)
     for producer_id in range(1_001):
-        assert not gaps.admits(producer_id)
-    assert not gaps.admits(1_000)
+        assert not gaps.admits(Skip(producer_id, (0,), 5))
+    assert not gaps.admits(Skip(1_000, (0,), 6))
     assert len(asked) == 1_001
-    assert not gaps.admits(0)
+    assert not gaps.admits(Skip(0, (0,), 6))
     assert len(asked) == 1_002
+
+
+async def test_of_batches_that_were_refused_the_first_goes_on_though_a_later_one_comes_before_it(
+    partition: Partition, clock: MovableClock
+) -> None:
+    """The lease ends between two batches in flight: the first was refused, and must not be left out."""
+    for sequence in (4, 5, 6):
+        assert await is_refused_for_now(partition, sequence)
+    clock.advance(2 * partition.options.node_lease_ms)
+    await partition.nodes.renew()
+    assert await is_refused_for_now(partition, 5)
+    await produce_each(partition, 4, 7)
+    assert values(await all_of(partition)) == numbers(4, 7)
+
+
+async def test_a_producer_goes_on_behind_a_batch_that_it_has_given_up(
+    partition: Partition, clock: MovableClock
+) -> None:
+    for sequence in (4, 5):
+        assert await is_refused_for_now(partition, sequence)
+    clock.advance(60_000)
+    await partition.nodes.renew()
+    await produce_each(partition, 5, 7)
+    assert values(await all_of(partition)) == numbers(5, 7)

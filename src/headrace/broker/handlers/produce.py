@@ -76,7 +76,7 @@ async def handle(call: Call, request: ProduceRequest) -> ProduceResponse | None:
 
 def verdict(call: Call, partition: Partition, error: KafkaError) -> KafkaError:
     """The error that a producer gets for a batch that was not appended."""
-    is_settled = call.broker.store.nodes.is_settled
+    is_settled = call.broker.store.nodes.have_requests_come
     return call.connection.refused_batches.verdict(partition.topic, partition.number, error, is_settled=is_settled)
 
 

@@ -6,8 +6,8 @@ its client knew of the refusal, and OUT_OF_ORDER_SEQUENCE_NUMBER would make libr
 everything in doubt, in all partitions: batches already in the log would be duplicated. So it gets a retriable error as
 well, and the client resends both in order.
 
-While partitions move between nodes the refusal may have come from another node, unknown here: until things have
-settled, every batch that does not follow gets a retriable error.
+While partitions move between nodes the refusal may have come from another node, unknown here, or come from one that
+hangs: until things have settled, every batch that does not follow gets a retriable error.
 """
 
 from __future__ import annotations

@@ -62,6 +62,15 @@ class LakeEnd:
         if self.is_open:
             raise ColdAway(f"{self._partition!r} is waiting for the lake, which may hold more of it than Redis")
 
+    async def keep(self, start: int, end: int) -> None:
+        """Makes records cold that the store lost and the lake has; `ColdAway` if that cannot be known now."""
+        partition = self._partition
+        if not partition.policy.is_tiered or not origin.leads(partition):
+            return
+        held = await partition.cold.held(partition.cold_name, fresh=True)
+        if held is not None and held.start <= partition.local_start and start < held.end:
+            await partition.save_local_start(min(held.end, end))
+
     def close(self) -> None:
         """Cancels everything in flight."""
         if self._asking is not None:

@@ -241,6 +241,7 @@ async def _restore(partition: LogPartition, store_base: int, store_end: int, tim
     missing = [entry for entry in partition.tail.since(store_base) if entry.base > store_base]
     restored_from = missing[0].base if missing else partition.end
     if restored_from > store_end:
+        await partition.lake_end.keep(store_end, restored_from)
         await losses.give_up(partition, [Gap(store_end, restored_from)])
     for entry in missing:
         if not await _append_again(partition, entry, timeline):
@@ -333,6 +334,7 @@ async def _rebuild(partition: LogPartition) -> None:
         else:
             partition.log_start = max(partition.log_start, lost_from, first)
         if end > partition.end:
+            await partition.lake_end.keep(partition.end, end)
             await record_gap(partition, partition.end, end)
             partition.end = end
             await raise_last_id(partition)

@@ -339,7 +339,7 @@ class Appender(ABC, Generic[F]):
     def _resume(self) -> None:
         """The store was read: an append still in flight is not there."""
         flight = self._flight
-        if not self._partition.is_in_step:
+        if not self._partition.is_in_step or self._partition.nodes.is_away:
             if flight is not None or self._queue:
                 self._recover(pause_s=RETRY_PAUSE_S)
             return

@@ -56,7 +56,7 @@ class Partition(Readable):
         self.outlook = context.outlook_of(slot)
         self.slot = slot
         self.epochs = [EpochStart(0, 0)]
-        self.sequence_gaps = SequenceGaps(self.nodes.after_a_lease)
+        self.sequence_gaps = SequenceGaps(self.nodes.after_requests)
         self.gaps: list[Gap] = []
         self.replaced: list[Gap] = []
         """Where this node's acknowledged records were lost and may be another node's now; known here only."""
@@ -171,10 +171,9 @@ class Partition(Readable):
         if not self.link.is_up:
             raise StoreAway
         view, seen = self.outlook.view, self.confidence.seen
+        self.was_replaced = self.was_replaced or origin.was_replaced(self)
         look, level = self.confidence.begin(view), self.confidence.level(view)
         await self.context.catalogue.settle()
-        if level is Level.ASTRAY and seen is not None and self.nodes.was_replaced_since(seen.term):
-            self.was_replaced = True
         if level <= Level.ASTRAY:
             await (self.load() if level is Level.UNREAD else self.recover())
             self.confidence.loaded(look)

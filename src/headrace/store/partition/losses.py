@@ -119,8 +119,7 @@ def adopt_catalogue_epoch(partition: Partition) -> None:
 def _adopt_epochs(partition: Partition, epochs: list[EpochStart]) -> None:
     """A new epoch means that records may be lost: those of any producer, whichever node they were sent to."""
     partition.epochs = epochs
-    before = origin.writer_of(partition.taken_up)
-    partition.sequence_gaps.lose(epochs[-1].start, partition.nodes.after_requests_to(before))
+    partition.sequence_gaps.lose(epochs[-1].start)
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:

@@ -26,6 +26,16 @@ def may_have_gone_back(partition: Partition) -> bool:
     return bool(server) and server != partition.link.identity and is_another and not is_as_left
 
 
+def was_replaced(partition: Partition) -> bool:
+    """Whether another node may have led since the last look, and only just: the store may have forgotten that."""
+    seen, past = partition.confidence.seen, partition.context.past_leaders
+    if seen is None:
+        return False
+    if partition.nodes.was_replaced_since(seen.term):
+        return True
+    return past.others_just_led_since(seen.term, partition.current_topic, partition.number)
+
+
 async def is_outdated(partition: Partition) -> bool:
     """Whether another node may have written since the last look to a log that is not there any more.
 
@@ -39,11 +49,6 @@ async def is_outdated(partition: Partition) -> bool:
     return not is_as_left and taken_up != _signature(partition).encode()
 
 
-def writer_of(taken_up: str) -> str:
-    """The process that took a partition up."""
-    return taken_up.rpartition(" ")[2]
-
-
 def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
     """Whether a meta makes a look at the partition necessary: it was not taken up, or left, under this server run."""
     return taken_up is not None and left is None and taken_up.decode().rpartition(" ")[0] != server
@@ -52,9 +57,13 @@ def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
 async def take_up(partition: Partition) -> None:
     """Registers this node as the partition's writer, if it leads it, before its first append."""
     mine = _signature(partition)
-    if (partition.taken_up == mine and partition.left is None) or not partition.is_settled or not leads(partition):
+    if partition.taken_up == mine and partition.left is None:
+        partition.was_replaced = False  # whatever others wrote meanwhile is on this server
+        return
+    if not partition.is_settled or not leads(partition):
         return
     known = partition.taken_up
+    partition.was_replaced = partition.was_replaced or was_replaced(partition)  # it may have learnt that meanwhile
     if may_have_gone_back(partition):
         await partition.go_behind_lost()
         partition.count_event("margins", 1)
@@ -86,6 +95,6 @@ def _signature(partition: Partition) -> str:
 
 
 def leads(partition: Partition) -> bool:
-    """Whether this node is the leader, which restores lost records."""
+    """Whether this node is the leader, which restores lost records. One that is away does not know who is."""
     nodes = partition.nodes
-    return nodes.leader(partition.current_topic, partition.number) == nodes.me
+    return nodes.leader(partition.current_topic, partition.number) == nodes.me and not nodes.is_away

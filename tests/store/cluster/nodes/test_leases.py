@@ -378,7 +378,7 @@ async def test_requests_to_a_node_that_hangs_are_on_their_way_until_it_is_well_a
     await until(lambda: ids(first) == [0, 1])
     valkey.ask("DEL", second.keys.node(1))
     assert await refreshed(first) == [0]
-    is_over = first.nodes.after_requests_to(second.name)
+    is_over = first.nodes.after_requests()
     clock.advance(lease_ms)
     await first.nodes.refresh()
     assert not is_over()

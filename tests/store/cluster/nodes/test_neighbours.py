@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from headrace.store.store import Store
@@ -69,6 +70,16 @@ async def test_a_node_whose_port_refuses_is_deposed_at_once_and_others_hear_of_i
         await until(lambda: ids(third) == [0, 1, 2])
         port.die()
         await until(lambda: ids(first) == ids(third) == [0, 2])
+
+
+async def test_a_dead_node_that_said_more_of_itself_since_it_is_watched_is_deposed_all_the_same(
+    open_store: OpenStore,
+) -> None:
+    async with two_nodes(open_store) as (first, second, port):
+        row = next(one.row for one in first.nodes.seen if one.row.node.id == second.nodes.me.id)
+        await second.leases.claim(msgspec.structs.replace(row, restored_on="a server"))
+        port.die()
+        await until(lambda: ids(first) == [0])
 
 
 async def test_a_connection_that_is_closed_by_a_node_that_lives_is_made_again(open_store: OpenStore) -> None:

@@ -20,12 +20,14 @@ LEASE_SOURCES = {
         return redis.call('DEL', KEYS[1])
     """,
     # The row is marked too: after an outage rows without leases count as alive for a while, and this one is not.
-    # ARGV: token, node id, row as it was seen, row as it is to be.
+    # A process rewrites its row when it has more to say, so its token is compared, not what was seen.
+    # ARGV: token, node id, row as it is to be.
     "depose_node": """
         local held = redis.call('GET', KEYS[1])
         if held and held ~= ARGV[1] then return 0 end
-        if redis.call('HGET', KEYS[2], ARGV[2]) ~= ARGV[3] then return 0 end
-        redis.call('HSET', KEYS[2], ARGV[2], ARGV[4])
+        local row = redis.call('HGET', KEYS[2], ARGV[2])
+        if not row or cjson.decode(row).token ~= ARGV[1] then return 0 end
+        redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
         redis.call('DEL', KEYS[1])
         return 1
     """,

@@ -97,7 +97,7 @@ class Leases:
     async def depose(self, seen: Registration) -> bool:
         """Takes the lease from a dead process, and from no other one; whether it still had it."""
         gone = pack_registration(msgspec.structs.replace(seen, state="gone"))
-        arguments: list[Argument] = [seen.token, seen.node.id, pack_registration(seen), gone]
+        arguments: list[Argument] = [seen.token, seen.node.id, gone]
         return bool(await self._run("depose_node", self._both(seen.node.id), arguments))
 
     async def remaining_ms(self, node_id: int) -> int:

@@ -47,8 +47,6 @@ _SLEPT_OF_A_LEASE: Final = 1 / 2
 _CLAIM_POLL_S: Final = 0.05
 _HEARD_S: Final = 0.05
 """By then the others have heard that a node serves again: those who led meanwhile stop before it begins."""
-_REQUEST_S: Final = 60.0
-"""How long clients wait for an answer: librdkafka for a minute, Java's for half of it."""
 
 
 class NodeIdTaken(Exception):
@@ -90,7 +88,7 @@ class Nodes:
         self._timeline: int | None = None
         self.outages = Outages(self._lease_s)
         self._time_away = TimeAway(self._lease_s)
-        self._hung = HungProcesses(self._lease_s)
+        self._hung = HungProcesses(process, self._lease_s)
         self.restored = Restored()
         self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
 
@@ -116,26 +114,29 @@ class Nodes:
         return now >= self._valid_until and now - self._awake_at > self._slept_s
 
     @property
+    def is_away(self) -> bool:
+        """Whether another node may lead what this one leads by its own list, until it has its lease again."""
+        return (self.has_overslept and self._has_others) or self._time_away.is_looking
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether there are other nodes that are not known to be dead: one that hung may have come back."""
+        return any(one.row.node.id != self.me.id and one.row.state != "gone" for one in self.seen)
+
+    @property
     def is_settled(self) -> bool:
         """Whether no partition has moved between nodes for so long that clients know where each one is."""
         return self.lease_is_valid and self._now_s() - self._moved_at >= self._lease_s
 
-    def after_a_lease(self) -> Callable[[], bool]:
-        """Tells whether a lease's time has passed since now: clients have heard of whatever happened before."""
-        due = self._now_s() + self._lease_s
-        return lambda: self._now_s() >= due
+    @property
+    def have_requests_come(self) -> bool:
+        """The same, and whether none that was sent to another node before can be on its way any more."""
+        return self.is_settled and self._hung.have_answered(self._moved_at, self._now_s())
 
-    def after_requests_to(self, process: str) -> Callable[[], bool]:
-        """Tells whether no request to a process that led before can be on its way any more.
-
-        A dead one's connections broke, one that is well has answered, and clients have sent their requests again within
-        a lease. To one that hangs they wait for an answer until they give up.
-        """
-        has_a_lease_passed, given_up_at = self.after_a_lease(), self._now_s() + max(_REQUEST_S, self._lease_s)
-        return lambda: has_a_lease_passed() and (self._now_s() >= given_up_at or not self._may_hang(process))
-
-    def _may_hang(self, process: str) -> bool:
-        return process != self._token and self._hung.may_include(process, self._now_s())
+    def after_requests(self, are_slow: bool = False) -> Callable[[], bool]:
+        """Tells whether no request that was sent before now can be on its way any more, not even a slow one."""
+        began = self._now_s()
+        return lambda: self._hung.have_answered(began, self._now_s(), are_slow)
 
     def was_replaced_since(self, term: int) -> bool:
         """Whether other nodes may have led our partitions after a term, and only just."""
@@ -143,7 +144,7 @@ class Nodes:
 
     def was_away_since(self, term: int) -> bool:
         """The same, however long ago; it may not have noticed yet."""
-        return (self.has_overslept and not self.is_alone) or self._time_away.covers(term)
+        return self.is_away or self._time_away.covers(term)
 
     def leader(self, topic: Topic, partition: int) -> Node:
         """The live node that leads a partition."""
@@ -284,7 +285,7 @@ class Nodes:
             is_elsewhere = self._timeline not in (None, self._leases.timeline)
             # A lease that is valid is lost with the store. While the store is silent nobody takes over.
             was_away = (has_overslept or not was_silent) if has_run_out else not is_elsewhere
-            if was_away and not self.is_alone and not await self._come_back(asked, is_elsewhere):
+            if was_away and self._has_others and not await self._come_back(asked, is_elsewhere):
                 self.outages.end()
                 return
         if is_ours:
@@ -295,7 +296,8 @@ class Nodes:
             if not any(one.row.says_the_same(self._mine) for one in self.seen):
                 await self._claim()
             if self.restored.is_news(self.seen, server := self._leases.identity):
-                await self._leases.claim(self._mine)
+                await self._leases.claim(msgspec.structs.replace(self._mine, restored_on=server))
+                self.restored.on = server
             if self._yields and (self.restored.by_all(self.seen, server) or not self._time_away.yields(asked)):
                 self._state, self._yields = "serving", False
                 await self._leases.claim(self._mine)

@@ -18,14 +18,12 @@ class Restored:
         self.checks: list[Callable[[], bool]] = []
         """Whether partitions, groups and transactional ids were looked at on the servers that answer now."""
         self.on = ""
-        """The server on which all was last looked at."""
+        """The server on which all was last looked at, and which was told."""
 
     def is_news(self, seen: Iterable[SeenLease], server: str) -> bool:
         """Whether all is restored, a node waits for that, and it was not told on this server before."""
         is_awaited = any(one.is_held and one.row.state == "starting" for one in seen)
-        is_news = is_awaited and self.on != server and self._is_all()
-        self.on = server if is_news else self.on
-        return is_news
+        return is_awaited and self.on != server and self._is_all()
 
     def by_all(self, seen: Iterable[SeenLease], server: str) -> bool:
         """Whether this node has nothing left to look at, and all that were awake say the same."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from headrace.store.cluster.nodes.leases import SeenLease
 
-_HARDLY_LOST_S: Final = 60.0
+HARDLY_LOST_S: Final = 60.0
 """What happened before that a store hardly loses."""
 _LEASES_TO_YIELD: Final = 10
 _LEASES_TO_LOOK: Final = 1.5
@@ -41,6 +41,11 @@ class TimeAway:
             self._looks_since = now_s
         return False if now_s - self._looks_since >= self._lease_s * _LEASES_TO_LOOK else None
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether it is not known yet if others were awake."""
+        return self._looks_since is not None
+
     def end(self, now_s: float, *, to_another_server: bool) -> None:
         """The lease was found not to be held, and is claimed again."""
         self._ended_at, self._last_term, self._looks_since = now_s, math.inf, None
@@ -60,7 +65,7 @@ class TimeAway:
 
     def hides(self, term: int, now_s: float) -> bool:
         """Whether others may have led after a term, and only just."""
-        return self.covers(term) and now_s - self._ended_at < _HARDLY_LOST_S
+        return self.covers(term) and now_s - self._ended_at < HARDLY_LOST_S
 
     def covers(self, term: int) -> bool:
         """Whether others may have led after a term, however long ago."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.store.partition.sequences.aborted import Aborted, AbortedList
-from headrace.store.partition.sequences.gaps import SequenceGaps
+from headrace.store.partition.sequences.gaps import SequenceGaps, Skip, is_ahead
 from headrace.store.partition.sequences.verification import Verification
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
@@ -185,8 +185,8 @@ class Producers:
         if before is None:
             if header.is_transactional and header.base_sequence != 0:
                 raise _out_of_order(header, 0)
-            if header.base_sequence != 0 and not self.gaps.admits(header.producer_id):
-                raise _still_coming()
+            if header.base_sequence != 0:
+                self._wait_for_earlier(header, ())
             return
         if header.producer_epoch < before.epoch:
             raise KafkaError(
@@ -204,16 +204,19 @@ class Producers:
         if header.base_sequence != expected:
             if is_coming or not self._goes_on_behind_lost(header):
                 raise _out_of_order(header, expected)
-            if not self.gaps.is_due():
-                raise _still_coming()
+            self._wait_for_earlier(header, (before.epoch, before.last))
+
+    def _wait_for_earlier(self, header: BatchHeader, last: tuple[int, ...]) -> None:
+        """Refuses a batch behind a gap while earlier ones may come, given the epoch and sequence of the last one."""
+        if not self.gaps.admits(Skip(header.producer_id, (header.producer_epoch, *last), header.base_sequence)):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
 
     def _goes_on_behind_lost(self, header: BatchHeader) -> bool:
         """Whether it follows batches that were acknowledged and that the store lost, as far as anybody can tell."""
         known = self.by_id.get(header.producer_id)
         if known is None or not known.batches or not self.gaps.may_follow(known.batches[-1].base_offset):
             return False
-        ahead = header.base_sequence - known.batches[-1].last - 1 & _SEQUENCE_MASK
-        return header.producer_epoch > known.epoch or ahead < _SEQUENCE_MASK // 2
+        return header.producer_epoch > known.epoch or is_ahead(header.base_sequence, known.batches[-1].last)
 
     def is_late(self, producer_id: int, epoch: int, number: int) -> bool:
         """Whether a transaction has ended here, so that its marker ends nothing: it may be one that is repeated.
@@ -293,10 +296,6 @@ class Producers:
                 else:
                     self.open.pop(key, None)
                     del self.by_id[key]
-
-
-def _still_coming() -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "An earlier batch may still be in flight.")
 
 
 def _out_of_order(header: BatchHeader, expected: int) -> KafkaError:

@@ -1,0 +1,46 @@
+"""Leaving partitions in good order, so that the next leader starts from what is stored.
+
+A partition that cannot be closed keeps no other from it, nor the node from leaving: who takes it up reads its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+
+from headrace.store.partition import origin
+from headrace.store.partition.base import Partition
+from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreError
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+_PATIENCE_S = 1.0
+"""For the rest, the next leader reads the store again."""
+
+
+async def leave_all(partitions: Iterable[Partition]) -> None:
+    """Leaves those that this node leads, as far as it can in a moment."""
+    led = [one for one in partitions if not one.is_gone and origin.leads(one)]
+    closed = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_S):
+            for at in range(0, len(led), _AT_ONCE):
+                closed += sum(await asyncio.gather(*map(leave, led[at : at + _AT_ONCE])))
+    if closed < len(led):
+        log.warning("not all partitions were closed cleanly", extra={"partitions": len(led) - closed})
+
+
+async def leave(partition: Partition) -> bool:
+    """Whether it is closed cleanly, or not ours to close."""
+    try:
+        await partition.writer.drain()
+        await partition.confirm()  # what a store that went back in time lost is in our cache alone
+        await partition.save_producers()
+        await partition.copies.save()
+        await origin.leave(partition)
+    except StoreError as error:
+        return isinstance(error, PartitionGone | LeftToLeader)
+    return True
