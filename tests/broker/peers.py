@@ -139,12 +139,16 @@ def values_of(data: PartitionData) -> list[bytes | None]:
 
 def records_of(data: PartitionData) -> list[Record]:
     """The records in fetched batches."""
-    view, found = memoryview(_joined(data)), []
+    return [record for batch in batches_of(data) for record in decode_batch(batch)]
+
+
+def batches_of(data: PartitionData) -> Iterator[memoryview]:
+    """The fetched batches, those of the broker itself too (markers, and what carries readers over a gap)."""
+    view = memoryview(_joined(data))
     while view:
         size = struct.unpack_from(">i", view, 8)[0] + 12
-        found += decode_batch(view[:size])
+        yield view[:size]
         view = view[size:]
-    return found
 
 
 def size_of(data: PartitionData) -> int:

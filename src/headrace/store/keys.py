@@ -14,6 +14,8 @@ import msgspec
 from headrace.organisations import DEFAULT_ORGANISATION
 
 DEFAULT_PREFIX = "headrace"
+EMBEDDED = "headrace:embedded"
+"""What the embedded server's owner notes about its runs, whatever the prefix."""
 
 
 class CleanKeys(NamedTuple):

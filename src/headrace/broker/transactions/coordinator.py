@@ -18,6 +18,7 @@ from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.broker.owned.upkeep import OwnedUpkeep
 from headrace.broker.transactions.finishing import Finisher, wait_for
+from headrace.broker.transactions.joining import Joining, Producing
 from headrace.broker.transactions.kind import MOVED, TransactionKind
 from headrace.broker.transactions.opened import open_from
 from headrace.broker.transactions.sweep import Sweep
@@ -77,6 +78,7 @@ class TransactionCoordinator:
         self.now_ms = store.clock.steady_ms
         self._ids: Runtime[TransactionalId] = Runtime(store, store.transactions, TransactionKind(), self.now_ms)
         self._upkeep = OwnedUpkeep(self._ids)
+        self._joining = Joining(store)
         self._finisher = Finisher(store, self._ids)
         self._sweep = Sweep(store, self._ids, self._finisher)
 
@@ -133,11 +135,17 @@ class TransactionCoordinator:
     async def add(
         self, org: str, name: str, producer: tuple[int, int], parts: Parts, *, only_check: bool = False
     ) -> ErrorCode:
-        """Adds to the open transaction, asked for by a client: that goes to the owner, as every request about an id."""
+        """Adds to the open transaction, asked for by a client.
+
+        Any node does, for clients that do not know the id's new owner yet, and a transaction that is being finished is
+        waited for: after a refusal librdkafka may abort what was never begun, and the answer, 48 as Kafka's, is fatal
+        to it. Only the owner refuses.
+        """
         try:
-            self._ids.check_owner(Name(org, name))
-            now_ms = self._store.clock.wall_ms()
-            added = await self._store.transactions.add(org, name, producer, parts, now_ms, only_check=only_check)
+            who = Producing(org, name, *producer)
+            added = await self._joining.add_patiently(who, parts, only_check=only_check)
+            if added.error:
+                self._ids.check_owner(Name(org, name))
             if added.error is ErrorCode.PRODUCER_FENCED and await self._was_interrupted(Name(org, name), producer):
                 return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         except KafkaError as error:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.02
 _PATIENCE_S = 0.1
-"""How long a produce waits inside for the transaction before it to be finished."""
+"""How long a request waits inside for the transaction before it to be finished."""
 
 
 class Producing(NamedTuple):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import hiredis
 
+from headrace.store.embedded.continuity import begin_run, resume_run, stop_run
 from headrace.store.embedded.control import ControlLine, knock
 from headrace.store.embedded.data_directory import CannotStart, DataDirectory, ServerRecord
 from headrace.store.embedded.options import (
@@ -178,6 +179,7 @@ class EmbeddedValkey:
 
     async def _launch(self) -> None:
         directory = self._claimed()
+        is_orderly = directory.read_record() is None  # else the last server was not stopped by its broker
         self._clear_the_way()
         self._process = self._spawn()
         self.pid, self.adopted = self._process.pid, False
@@ -185,6 +187,7 @@ class EmbeddedValkey:
         self._line = await self._answer(self.socket_path)
         if self._line is None:
             raise CannotStart(f"the embedded server did not start: {directory.log_tail() or 'it printed nothing'}")
+        await begin_run(self._line, is_orderly=is_orderly)
         await self._apply_durability(self._line)
 
     def _clear_the_way(self) -> None:
@@ -278,8 +281,10 @@ class EmbeddedValkey:
         try:
             async with asyncio.timeout(_EXIT_PATIENCE_S):
                 self._line = await ControlLine.open(self.socket_path)
+                await stop_run(self._line)
                 refusal = await self._line.call("SHUTDOWN")
                 log.warning("the embedded server refused to shut down", extra={"reply": str(refusal)})
+                await resume_run(self._line)
         except OSError:
             await self._gone_within(_EXIT_PATIENCE_S)
 

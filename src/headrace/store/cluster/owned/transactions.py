@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.store.cluster.owned.things import OWNER, Changes, OwnedKeys, OwnedStore, OwnershipLost, noted
-from headrace.store.keys import ClusterKeys
-from headrace.store.redis.errors import StoreError
+from headrace.store.keys import EMBEDDED, ClusterKeys
+from headrace.store.redis.errors import RedisError, StoreError
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
 from headrace.wire.errors import ErrorCode
@@ -94,11 +94,27 @@ class TransactionStore(OwnedStore):
             ),
         )
         self._all_keys = keys
+        self._continued = ("", "")
 
     @property
     def server(self) -> str:
-        """The run of all servers that answer: what was written during another one may be lost."""
-        return blake2b(self._topology.identity.encode(), digest_size=8).hexdigest()
+        """The run of all servers that answer: what was written during another one may be lost.
+
+        Runs of the embedded server between which nothing was lost are one.
+        """
+        identity = self._topology.identity
+        run, since = self._continued
+        return blake2b((since if identity == run else identity).encode(), digest_size=8).hexdigest()
+
+    async def load_continued(self) -> None:
+        """Finds out which run of the embedded server this one continues, if any."""
+        try:
+            run, since = await self._call("HMGET", EMBEDDED, "run", "since")
+        except RedisError as error:
+            if error.passes_by_itself:
+                raise
+            return  # on a server of one's own, rules may forbid the key
+        self._continued = ((run or b"").decode(), (since or b"").decode())
 
     # -- what any node does -------------------------------------------------------------------------------------
 
