@@ -19,7 +19,7 @@ from headrace.cli.doctor.machine import check_data_directory, check_java, check_
 from headrace.store.embedded.trial import TrialServer
 from headrace.store.redis.probe import commands
 from tests.broker_process import BrokerProcess, RedisProcess, free_port
-from tests.cli.conftest import Ran, run_command
+from tests.cli.conftest import Ran, run_command, run_process
 from tests.conftest import StartBroker, StartRedis
 
 
@@ -171,6 +171,26 @@ def test_permissions_that_are_missing_are_named(tmp_path: Path, server: tuple[Re
     assert "guess" not in str(wrong)
 
 
+@pytest.mark.parametrize(
+    ("denied", "level"),
+    [("wait", "fail"), ("subscribe", "fail"), ("multi", "fail"), ("xsetid", "fail"), ("client", "warn")],
+)
+def test_serve_and_doctor_agree_on_a_command_that_is_missing(
+    denied: str, level: str, tmp_path: Path, server: tuple[RedisProcess, redis.Redis], start_broker: StartBroker
+) -> None:
+    process, client = server
+    tell(client, "ACL", "SETUSER", "mill", "on", ">secret", "~headrace:*", "&headrace:*", "+@all", f"-{denied}")
+    url = f"redis://mill:secret@127.0.0.1:{process.port}"
+    found = findings(doctor(tmp_path, "--redis", url, "--json"))["redis permissions"]
+    assert (found["level"], f"may not {denied.upper()} on headrace:*" in found["found"]) == (level, True), found
+    if level == "warn":
+        start_broker(redis=url)
+    else:
+        assert f"does not allow {denied.upper()} on" in run_process("serve", "--port", 0, "--redis", url).sentence()
+    if denied == "wait":
+        start_broker(redis=url, store_replicas=0)
+
+
 def test_the_advice_for_permissions_is_enough(tmp_path: Path, server: tuple[RedisProcess, redis.Redis]) -> None:
     process, client = server
     tell(client, "ACL", "SETUSER", "mill", "on", ">secret", "+info")
@@ -180,8 +200,8 @@ def test_the_advice_for_permissions_is_enough(tmp_path: Path, server: tuple[Redi
     assert findings(doctor(tmp_path, "--redis", url, "--json"))["redis permissions"]["level"] == "ok"
 
 
-OF_OTHER_FORMS = {"CLUSTER", "ASKING", "SENTINEL", "WAIT"}
-"""Sent where a URL says that there is a cluster, or sentinels; WAIT where a topic waits for replicas."""
+OF_OTHER_FORMS = {"CLUSTER", "ASKING", "SENTINEL"}
+"""Sent where a URL says that there is a cluster, or sentinels."""
 
 
 def test_every_command_that_the_store_sends_is_tried() -> None:

@@ -190,6 +190,12 @@ def _hang_up(listener: socket.socket) -> None:
                 caller.recv(1024)
 
 
+def test_the_package_is_the_command_too() -> None:
+    line = [sys.executable, "-m", "headrace", "topic", "list"]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment(), check=False)
+    assert (ran.returncode, ran.stderr) == (2, run_command("topic", "list").err)
+
+
 def test_a_command_that_does_not_exist_is_told_its_neighbour() -> None:
     assert run_command("topic", "list").sentence(2) == "No such command 'topic'. Did you mean 'topics'?"
     assert run_command("xyzzy").sentence(2) == "No such command 'xyzzy'."

@@ -141,7 +141,7 @@ def test_the_pause_before_a_new_start_grows(start_broker: StartBroker) -> None:
     assert pauses == [0.1, 0.2, 0.4, 0.8]
 
 
-@pytest.mark.parametrize("number", [Signals.SIGTERM, Signals.SIGINT])
+@pytest.mark.parametrize("number", [Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP])
 def test_all_stop_in_order_at_a_signal(start_broker: StartBroker, number: Signals, topic: str) -> None:
     broker = start_nodes(start_broker)
     pids, valkey = node_pids(broker), broker.valkey_pid
@@ -159,10 +159,14 @@ def test_all_stop_in_order_at_a_signal(start_broker: StartBroker, number: Signal
 def test_a_signal_while_nodes_are_starting_stops_all_too(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = [*SERVE, "--nodes=3", "--port=0", f"--data-dir={data}"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as starting:
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as starting,
+    ):
         wait_until((data / "nodes").exists, "the store does not start")
         starting.terminate()
     assert starting.returncode == 0
+    assert '"error"' not in (tmp_path / "log").read_text()
     assert not (data / "valkey.json").exists()  # the store was stopped, and so were the nodes that hold the lock
     assert not are_nodes_left(data)
 

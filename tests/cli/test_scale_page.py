@@ -13,7 +13,8 @@ from signal import Signals
 
 import pytest
 
-from tests.cli.conftest import run_process
+from tests.broker_process import wait_until
+from tests.cli.conftest import environment, run_process
 from tests.conftest import StartBroker
 from tests.nodes_process import node_pids, ports_in_a_row
 
@@ -81,6 +82,21 @@ def test_the_way_to_a_cluster_works(tmp_path: Path) -> None:
         running.stdout.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+
+
+@pytest.mark.parametrize("number", [Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP])
+def test_a_signal_while_the_servers_of_a_cluster_start_leaves_nothing_behind(number: Signals, tmp_path: Path) -> None:
+    def does_one_start() -> bool:
+        return any(tmp_path.glob("headrace-cluster-*/server-*/server.log"))
+
+    program = [sys.executable, "-m", "headrace", "cluster", "try", "--port=0"]
+    with subprocess.Popen(program, env=environment(TMPDIR=str(tmp_path)), stdout=subprocess.PIPE) as running:
+        wait_until(does_one_start, "no server starts")
+        running.send_signal(number)
+        assert running.stdout is not None
+        running.stdout.read()  # ends with the last of the servers: they have it, too
+    assert running.returncode == 0
+    assert not list(tmp_path.glob("headrace-cluster-*"))
 
 
 def test_make_run_passes_the_number_of_nodes_on() -> None:

@@ -146,7 +146,9 @@ def test_the_environment_of_a_kubernetes_service_of_our_name_is_no_setting() -> 
         ({"HEADRACE_DURABILITY": "sometimes"}, "must be one of always, everysec, memory"),
         ({"HEADRACE_AUTO_CREATE_TOPICS": "maybe"}, "must be true or false"),
         ({"HEADRACE_ADVERTISED": "kafka"}, "must be HOST:PORT, or empty"),
-        ({"HEADRACE_REDIS": "localhost:6379"}, "must be a URL such as redis://HOST:6379"),
+        ({"HEADRACE_REDIS": "localhost:6379"}, "must be a URL such as redis://HOST:6379, or empty: it does not start"),
+        ({"HEADRACE_REDIS": "redis+cluster://h/1"}, "it names database 1: a cluster has only database 0"),
+        ({"HEADRACE_REDIS": "redis+sentinel://h"}, "write redis+sentinel://HOST:PORT,HOST:PORT/NAME/0"),
         ({"HEADRACE_KEY_PREFIX": "a{b}"}, "must be letters, digits and the characters"),
         ({"HEADRACE_DATADIR": "x"}, "unknown setting HEADRACE_DATADIR; did you mean HEADRACE_DATA_DIR?"),
         ({"HEADRACE_XYZZY": "x"}, "unknown setting HEADRACE_XYZZY; `headrace serve --help` lists all"),
@@ -216,7 +218,11 @@ def test_a_password_is_never_shown() -> None:
     [
         ("unix:///tmp/s", "unix:///tmp/s"),
         ("rediss://:pw@[::1]:6380", "rediss://:***@[::1]:6380"),
-        ("redis://[::1", "***"),
+        ("redis://[::1", "redis://[::1"),
+        ("redis://u:se@cr/e?t#@h:1", "redis://u:***@h:1"),
+        ("redis+cluster://u:pw@a:1,b:2", "redis+cluster://u:***@a:1,b:2"),
+        ("redis+sentinel://a,b/main?sentinel_password=pw", "redis+sentinel://a,b/main?sentinel_password=***"),
+        ("redis://h?username=u&password=pw&db=1", "redis://h?username=u&password=***&db=1"),
     ],
 )
 def test_urls_are_shown_without_their_password(url: str, shown: str) -> None:

@@ -25,6 +25,8 @@ _SETTINGS = ("port", "nodes", "durability", "default_partitions", "http_port", "
 _FEWEST_PRIMARIES = 3
 """A failover is voted for by a majority of the primaries."""
 _NODES = 3
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""SIGHUP: somebody closed the terminal."""
 
 
 @click.group()
@@ -40,7 +42,7 @@ def cluster() -> None:
 @cluster.command("try")
 @click.option("--primaries", type=click.IntRange(_FEWEST_PRIMARIES, 16), default=_FEWEST_PRIMARIES, show_default=True)
 @click.option("--replicas", type=click.IntRange(0, 3), default=1, show_default=True, help="Copies of each primary.")
-@setting_options(*_SETTINGS)
+@setting_options(*_SETTINGS, nodes=_NODES)
 def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
     """Run a Valkey cluster and nodes on it, on this machine, until SIGTERM.
 
@@ -56,9 +58,8 @@ def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
     if "nodes" not in loaded.sources:
         settings = msgspec.structs.replace(settings, nodes=_NODES)
     set_up_logs(settings.log_level, settings.log_format)
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(0)
-    )  # even while the servers start, or they would outlive the command
+    for number in _STOPPING:  # even while the servers start, or they would outlive the command
+        signal.signal(number, lambda *_: sys.exit(0))
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-cluster-") as folder:
             servers = TrialCluster(Path(folder), primaries=primaries, replicas=replicas, durability=settings.durability)
@@ -76,6 +77,6 @@ async def _serve(settings: Settings) -> None:
     from headrace.cli.serve.supervisor import supervise
 
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPPING:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await supervise(settings, stop, admin_password="")

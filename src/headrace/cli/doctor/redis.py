@@ -18,9 +18,9 @@ from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address, parse_address
 from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
 from headrace.store.redis.link import RedisLink, parse_info
-from headrace.store.redis.probe import commands, missing_commands
+from headrace.store.redis.probe import DISPENSABLE, commands, missing_commands
 from headrace.store.redis.route import Route
-from headrace.store.redis.topology import open_topology, part_of_a_cluster
+from headrace.store.redis.topology import not_one_server, open_topology
 
 OLDEST_REDIS = (6, 2)
 _SLOW_MS = 5.0
@@ -32,7 +32,7 @@ def check_redis(url: str, key_prefix: str) -> list[CheckResult]:
     try:
         address = parse_address(url)
     except ValueError as error:
-        return [fail("redis", str(error), "correct --redis")]
+        return [fail("redis", f"the URL {error}", "correct --redis")]
     if address.form == "one":
         return asyncio.run(_check(RedisLink(address, "doctor"), key_prefix))
     return asyncio.run(_check_each(address, key_prefix))
@@ -65,7 +65,9 @@ async def _permissions_of_cluster(address: Address, key_prefix: str) -> CheckRes
     try:
         await topology.start()
         token = token_hex(8)
-        return await _permissions(topology.slot_of(f"{{{token}}}").link, key_prefix, token)
+        return await _permissions(
+            topology.slot_of(f"{{{token}}}").link, key_prefix, token, " +cluster|info +cluster|slots"
+        )
     except (StoreError, StoreRefused) as error:
         return fail("redis permissions", str(error), "check the servers' logs")
     finally:
@@ -99,8 +101,8 @@ async def _check(link: RedisLink, key_prefix: str, *, can_try: bool = True) -> l
     except StoreError as error:
         return [fail("redis", *explain(error))]
     try:
-        if can_try and link.is_in_cluster:
-            return [fail("redis", part_of_a_cluster(link.address), "correct --redis")]
+        if can_try and (trouble := not_one_server(link)):
+            return [fail("redis", trouble, "correct --redis")]
         findings = [_version(link)]
         if can_try:
             findings.append(await _permissions(link, key_prefix))
@@ -169,10 +171,13 @@ async def _persistence(link: RedisLink) -> CheckResult:
     return ok("redis persistence", f"append-only file on, fsync {how}{said.get(how, '')}")
 
 
-async def _permissions(link: RedisLink | Route, prefix: str, token: str = "") -> CheckResult:
+async def _permissions(link: RedisLink | Route, prefix: str, token: str = "", more: str = "") -> CheckResult:
     if denied := await missing_commands(link, prefix, token):
         user = link.address.username or "default"
-        kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info +time"
-        advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}"
-        return fail("redis permissions", f"user {user} may not {', '.join(denied)} on {prefix}:*", advice)
+        kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info +time +wait"
+        advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}{more}"
+        found = f"user {user} may not {', '.join(denied)} on {prefix}:*"
+        if DISPENSABLE.issuperset(denied):
+            return warn("redis permissions", f"{found}, so that some things are slower or less exact", advice)
+        return fail("redis permissions", found, advice)
     return ok("redis permissions", f"all {len(commands(prefix))} commands are allowed on {prefix}:*")

@@ -101,7 +101,7 @@ def _authorizer(settings: Settings, listeners: Sequence[Listener]) -> Authorizer
 
 
 def _renew_at_hangup(certificates: Certificates | None, store: Store) -> None:
-    """Reloads the certificate at SIGHUP; without one, SIGHUP ends the process as usual."""
+    """Reloads the certificate at SIGHUP; without one, SIGHUP stops the broker, as for a closed terminal."""
     if certificates is not None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: store.spawn(certificates.renew()))

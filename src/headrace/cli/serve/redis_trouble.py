@@ -10,13 +10,18 @@ _ABOUT_PASSWORDS = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 def explain(error: StoreError) -> tuple[str, str]:
     """Why the first connection failed, and what to do."""
     if isinstance(error, StoreAway):
-        return f"cannot reach Redis: {error.why}", "start it, or name another with --redis"
+        return f"cannot reach Redis: {error.why}", error.advice or "start it, or name another with --redis"
     if isinstance(error, RedisError):
         said = error.text.split(". ")[0].rstrip(".")
         if said.startswith(_ABOUT_PASSWORDS):
             return (
                 f"Redis rejected the login: {said}",
                 "check user and password: --redis redis://USER:PASSWORD@HOST:PORT",
+            )
+        if error.kind == "NOPERM":
+            return (
+                f"Redis rejected the connection: {said}",
+                "allow it with ACL SETUSER, or name another user in --redis",
             )
         return f"Redis rejected the connection: {said}", "check the database and the user in --redis"
     return f"Redis stopped answering: {error}", "check the server's log"

@@ -127,8 +127,9 @@ async def _all_ready(children: list[ChildNode], stop: asyncio.Event) -> bool:
             ready.result()
         return ready.done()
     finally:
-        stopped.cancel()
-        ready.cancel()
+        for one in either:
+            one.cancel()
+        await asyncio.gather(*either, return_exceptions=True)  # or asyncio logs that nobody saw the cancellation
 
 
 async def _stop_all(children: list[ChildNode]) -> None:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -213,9 +212,8 @@ def _read_text(setting: Setting, value: Any) -> tuple[Any, str]:
         case "advertised":
             return value if not value or split_address(value) else None, "HOST:PORT, or empty"
         case "redis":
-            return value if not value or _is_redis_url(
-                value
-            ) else None, "a URL such as redis://HOST:6379, rediss:// or unix://, or empty"
+            trouble = _trouble_with_redis_url(value) if value else ""
+            return None if trouble else value, f"a URL such as redis://HOST:6379, or empty: it {trouble}"
         case "key_prefix":
             good = re.fullmatch(r"[A-Za-z0-9._:-]+", value) is not None
             return value if good else None, "letters, digits and the characters . _ : -"
@@ -238,14 +236,15 @@ def _read_listeners(setting: Setting, value: Any) -> tuple[Any, str]:
     return tuple(map(str, found)), ""
 
 
-def _is_redis_url(url: str) -> bool:
+def _trouble_with_redis_url(url: str) -> str:
+    """What is wrong with it, or nothing."""
     from headrace.store.redis.address import parse_address  # it imports ssl, which most commands do not need
 
     try:
         parse_address(url)
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 _READERS = {
@@ -267,16 +266,9 @@ def without_secrets(pairs: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """The URL, safe to show and log."""
-    try:
-        url = re.sub(r"(?<=[?&]password=)[^&#]*", "***", url)
-        parts = urlsplit(url)
-        if parts.password is None:
-            return url
-    except ValueError:
-        return "***"
-    _, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    """The URL, safe to show and log; also one that is malformed, such as by an @ or / of a password."""
+    url = re.sub(r"(?<=password=)[^&#]*", "***", url)
+    return re.sub(r"(?<=://)([^:/?#@]*):.*@", r"\1:***@", url)
 
 
 def _check_together(settings: Settings, sources: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from msgspec import structs
 
 from headrace.cli.settings.layers import CONFIG_VARIABLE, SettingsError, load
 from headrace.cli.settings.setting import Setting, ValueKind
@@ -18,14 +19,16 @@ Result = TypeVar("Result")
 
 
 def setting_options(
-    *names: str, hidden: bool = False, others_too: bool = False
+    *names: str, hidden: bool = False, others_too: bool = False, **defaults: object
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Adds `--config` and the flags of these settings (all, if none is named), optionally `hidden` from the help.
 
-    With `others_too` the command accepts all other flags, too, without showing them in its help. It is called with
-    `loaded`, the settings in force; a bad setting is a usage error.
+    `defaults` are shown for flags of which the command has its own. With `others_too` the command accepts all other
+    flags, too, without showing them in its help. It is called with `loaded`, the settings in force; a bad setting is a
+    usage error.
     """
     chosen = [SETTINGS[name] for name in names] if names else list(SETTINGS.values())
+    chosen = [structs.replace(setting, default=defaults.get(setting.name, setting.default)) for setting in chosen]
     others = [setting for setting in SETTINGS.values() if others_too and setting not in chosen]
 
     def decorate(command: Callable[..., Result]) -> Callable[..., Result]:

@@ -145,7 +145,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     data_dir: Annotated[Path, _says("Directory for the embedded server's files.")] = Path("data")
     redis: Annotated[
-        str, _says("redis://, rediss:// or unix:// URL of your own server; empty: start an embedded one.")
+        str, _says("redis://, redis+sentinel://, redis+cluster:// or unix:// URL; empty: an embedded server.")
     ] = ""
     key_prefix: Annotated[str, _says("Prefix of every key in the store.")] = _STORE.prefix
     durability: Annotated[

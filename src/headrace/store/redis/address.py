@@ -96,8 +96,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> Address:
-    """The address that a URL names; ValueError with a sentence for a person otherwise."""
-    parts = urlsplit(url)
+    """The address that a URL names; ValueError otherwise, with what is wrong: "names no host", without the URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("has an IPv6 address without its brackets") from None
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
@@ -106,23 +109,25 @@ def parse_address(url: str) -> Address:
     if parts.scheme == "unix":
         path = unquote(f"{hosts}{parts.path}")
         if not path:
-            raise ValueError(f"{url} names no socket: write unix:///path/to/redis.sock")
-        return Address(path=path, username=username, password=password, database=_database(query.get("db", "0"), url))
+            raise ValueError("names no socket: write unix:///path/to/redis.sock")
+        return Address(path=path, username=username, password=password, database=_database(query.get("db", "0")))
     scheme, plus, kind = parts.scheme.partition("+")
     form = _FORMS.get(plus + kind)
     if scheme not in ("redis", "rediss") or form is None:
         raise ValueError(
-            f"{url} is not a Redis URL: it starts with redis://, rediss://, unix://, redis+sentinel:// or "
-            "redis+cluster://"
+            "does not start with redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, rediss+sentinel:// "
+            "or rediss+cluster://"
         )
+    if "@" in f"{parts.path}{parts.fragment}":
+        raise ValueError("has special characters in its password: write them as %40 for @, %2F for / and so on")
     names = [name for name in unquote(parts.path).split("/") if name]
-    places = _places(hosts, url, form)
+    places = _places(hosts, form)
     primary_name = names.pop(0) if form == "sentinel" and names else ""
     if form == "sentinel" and not primary_name:
-        raise ValueError(f"{url} does not name the primary as the sentinels do: write {_EXAMPLES[form]}")
-    database = _database(names[0] if names else query.get("db", "0"), url)
+        raise ValueError(f"does not name the primary as the sentinels do: write {_EXAMPLES[form]}")
+    database = _database(names[0] if names else query.get("db", "0"))
     if form == "cluster" and database:
-        raise ValueError(f"{url} names database {database}: a cluster has only database 0")
+        raise ValueError(f"names database {database}: a cluster has only database 0")
     return Address(
         host=places[0].host if form == "one" else "",
         port=places[0].port if form == "one" else _REDIS_PORT,
@@ -142,24 +147,24 @@ def parse_address(url: str) -> Address:
     )
 
 
-def _places(hosts: str, url: str, form: Form) -> list[HostPort]:
+def _places(hosts: str, form: Form) -> list[HostPort]:
     named = [one.strip() for one in hosts.split(",")]
     if form == "one" and len(named) > 1:
-        raise ValueError(f"{url} names several hosts: write {_EXAMPLES['sentinel']} or {_EXAMPLES['cluster']}")
+        raise ValueError(f"names several hosts: write {_EXAMPLES['sentinel']} or {_EXAMPLES['cluster']}")
     if form != "one" and not all(named):
-        raise ValueError(f"{url} names no host: write {_EXAMPLES[form]}")
-    return [_place(one, url, _SENTINEL_PORT if form == "sentinel" else _REDIS_PORT) for one in named]
+        raise ValueError(f"names no host: write {_EXAMPLES[form]}")
+    return [_place(one, _SENTINEL_PORT if form == "sentinel" else _REDIS_PORT) for one in named]
 
 
-def _place(text: str, url: str, usual_port: int) -> HostPort:
+def _place(text: str, usual_port: int) -> HostPort:
     one = urlsplit(f"//{text}")
     try:
         return HostPort(one.hostname or "127.0.0.1", one.port or usual_port)
     except ValueError:
-        raise ValueError(f"{url} has a port that is not a number from 1 to 65535") from None
+        raise ValueError("has a port that is not a number from 1 to 65535 (an IPv6 address needs brackets)") from None
 
 
-def _database(text: str, url: str) -> int:
+def _database(text: str) -> int:
     if not text.isdigit():
-        raise ValueError(f"{url} has a database that is not a number: {text!r}")
+        raise ValueError("has a database that is not a number")
     return int(text)

@@ -237,7 +237,7 @@ class ClusterTopology(Topology):
         link = RedisLink(self.address.at(place), "cluster map", self._options.timeout_ms, any_role=True)
         try:
             await link.start()
-            if not link.is_in_cluster:
+            if link.mode != "cluster":
                 where = f"redis{'s' if self.address.tls else ''}://{place}"
                 raise StoreRefused(f"{place} is not part of a cluster; start with --redis {where}")
             return await _read_map(link)

@@ -16,8 +16,10 @@ class StoreError(KafkaError):
 class StoreAway(StoreError):
     """There is no connection to Redis now: the command was not sent."""
 
-    def __init__(self, why: str = "") -> None:
+    def __init__(self, why: str = "", advice: str = "") -> None:
         self.why = why
+        self.advice = advice
+        """What to do, if waiting is not enough."""
         reason = f" ({why})" if why else ""
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"the store is unavailable{reason}; reconnecting")
 

@@ -119,9 +119,9 @@ class RedisLink:
         return self._why_away
 
     @property
-    def is_in_cluster(self) -> bool:
-        """Whether the server is one of a cluster, by its own word: Redis and Valkey name the fact differently."""
-        return "cluster" in (self.server.get("redis_mode"), self.server.get("server_mode"))
+    def mode(self) -> str:
+        """Standalone, cluster or sentinel, by the server's own word: Redis and Valkey name the fact differently."""
+        return self.server.get("server_mode") or self.server.get("redis_mode", "")
 
     def admit(self) -> None:
         """Lets commands through, if there is a connection."""
@@ -273,7 +273,8 @@ class RedisLink:
             raise StoreAway(f"{self.address}: the server is still loading its log")
         is_replica = facts.get("role") == "slave" and facts.get("slave_read_only") != "0"
         if is_replica and not self._any_role:
-            raise StoreAway(f"{self.address}: the server is a replica")
+            primary = f"{facts.get('master_host')}:{facts.get('master_port')}"
+            raise StoreAway(f"{self.address}: the server is a replica of {primary}", "name the primary with --redis")
         identity = (facts.get("run_id"), facts.get("master_replid"))
         if self.server and identity != (self.server.get("run_id"), self.server.get("master_replid")):
             self.timeline += 1

@@ -14,7 +14,7 @@ from headrace.store.redis.errors import RedisError, StoreRefused
 from headrace.store.redis.link import Argument
 from headrace.store.redis.topology import Topology
 
-_DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
+DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
 """Without these something is slower, or shown less exactly."""
 
 
@@ -22,14 +22,17 @@ class _Way(Protocol):
     def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
 
 
-async def check_commands(topology: Topology, prefix: str) -> None:
-    """Raises StoreRefused with the missing commands."""
+async def check_commands(topology: Topology, prefix: str, *, waits: bool = True) -> None:
+    """Raises StoreRefused with the missing commands; WAIT is not needed where nothing `waits` for replicas."""
     token = token_hex(8)
     way = topology.slot_of(f"{{{token}}}").link
-    missing = [name for name in await missing_commands(way, prefix, token) if name.split(" ")[0] not in _DISPENSABLE]
+    needless = DISPENSABLE if waits else DISPENSABLE | {"WAIT"}
+    missing = [name for name in await missing_commands(way, prefix, token) if name not in needless]
     if missing:
+        way_out = "; --store-replicas 0 does without WAIT" if missing == ["WAIT"] else ""
         raise StoreRefused(
             f"{way.address} does not allow {', '.join(missing)} on {prefix}:*; `headrace doctor` says what to change"
+            f"{way_out}"
         )
 
 
@@ -44,7 +47,7 @@ async def missing_commands(way: _Way, prefix: str, token: str = "") -> list[str]
             missing.append(" ".join(map(str, command[: 2 if command[0] == "XGROUP" else 1])))
         elif isinstance(reply, BaseException) and not isinstance(reply, RedisError):
             raise reply
-    return missing
+    return list(dict.fromkeys(missing))
 
 
 def commands(prefix: str, token: str = "") -> list[tuple[Argument, ...]]:
@@ -103,5 +106,12 @@ def commands(prefix: str, token: str = "") -> list[tuple[Argument, ...]]:
         ("EVALSHA", "0" * 40, 1, table),
         ("MULTI",),
         ("EXEC",),
+        ("WAIT", 0, 1),
         ("UNLINK", stream, table, names),
+        *_subscribing(f"{prefix}:probe"),
     ]
+
+
+def _subscribing(channel: str) -> list[tuple[Argument, ...]]:
+    """Queued, and so allowed or refused, but never executed: a link that listens takes no other commands."""
+    return [("MULTI",), ("SUBSCRIBE", channel), ("DISCARD",)]

@@ -83,14 +83,18 @@ class Sentinels:
         if named:
             return self._address.at(named[0])
         if words and all(word.primary is None for word in words):
-            raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'")
+            raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'", "correct the name in --redis")
         seen = f"{len(words)} of {total} answer" if words else "none answers"
         raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})")
 
     def _trouble(self) -> str:
-        """Why a sentinel does not answer: otherwise a wrong password looks like a dead sentinel."""
-        why = next((f"{place}: {link.why_away}" for place, link in self._links.items() if not link.is_up), "")
-        return f"; {why}" if why else ""
+        """Why a sentinel does not answer: otherwise a wrong password, or another server, looks like a dead sentinel."""
+        for place, link in self._links.items():
+            if not link.is_up:
+                return f"; {place}: {link.why_away}"
+            if link.mode != "sentinel":
+                return f"; {place} is not a sentinel"
+        return ""
 
     async def _ask(self, places: list[HostPort]) -> list[_Word]:
         words = await asyncio.gather(*(self._word_of(self._open(place)) for place in places))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from headrace.store.options import StoreOptions
-from headrace.store.redis.address import Address
+from headrace.store.redis.address import Address, HostPort
 from headrace.store.redis.copied_writes import CopiedWrites
 from headrace.store.redis.errors import RedisError, StoreRefused
 from headrace.store.redis.link import Argument, RedisLink
@@ -168,8 +168,8 @@ class OneServer(Topology):
             await self._sentinels.start()
         try:
             await self._shard.start()
-            if self._shard.link.is_in_cluster:
-                raise StoreRefused(part_of_a_cluster(self._shard.link.address))
+            if trouble := not_one_server(self._shard.link):
+                raise StoreRefused(trouble)
         except BaseException:
             await self.close()
             raise
@@ -209,10 +209,16 @@ class OneServer(Topology):
         raise error
 
 
-def part_of_a_cluster(address: Address) -> str:
-    """The error for a URL that names a single server of a cluster."""
-    where = "HOST:PORT" if address.path else f"{address.host}:{address.port}"
-    return f"{address} is part of a cluster; start with --redis redis{'s' if address.tls else ''}+cluster://{where}"
+def not_one_server(link: RedisLink) -> str:
+    """The error for a URL that names a single server of a cluster, or a sentinel; nothing otherwise."""
+    address = link.address
+    scheme = "rediss" if address.tls else "redis"
+    where = "HOST:PORT" if address.path else f"{HostPort(address.host, address.port)}"
+    if link.mode == "cluster":
+        return f"{address} is part of a cluster; start with --redis {scheme}+cluster://{where}"
+    if link.mode == "sentinel":
+        return f"{address} is a sentinel; start with --redis {scheme}+sentinel://{where}/NAME"
+    return ""
 
 
 def open_topology(address: Address, options: StoreOptions) -> Topology:
