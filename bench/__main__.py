@@ -2,7 +2,7 @@
 
 A part is a module here with `run(report, quick=...)` that adds its figures to the report (report.py). Its results are
 kept in bench/results (results.py), and the report is composed of the newest of all parts: `--render` does only that.
-The table in docs/scale.md is computed from the report (model.py) and written with it.
+The tables in docs/scale.md are computed from the report (model.py, simulation.py) and written with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import model, results
+from bench import model, results, simulation
 from bench.machine import machine
 from bench.pace import PACE
 from bench.plots import draw
@@ -135,9 +135,9 @@ def _write(folder: Path, out: Path) -> None:
 
 
 def _write_page(page: Path, report: str) -> None:
-    """Brings the page's table up to date with a report; one without the costs, of a first run, changes nothing."""
+    """Brings the page's tables up to date with a report; one without the costs, of a first run, changes nothing."""
     try:
-        text = model.with_table(page.read_text(), report)
+        text = simulation.with_table(model.with_table(page.read_text(), report), report)
     except ValueError as why:
         print(f"{page.name} is not updated: {why}", flush=True)
         return

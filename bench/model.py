@@ -4,7 +4,8 @@ Whatever writes the report also writes this table into docs/scale.md, so the two
 
 A model, not a measurement: it divides a load by what one core does, and leaves room. It assumes that partitions are
 many times as many as nodes and shards, that clients batch as the row says, and that every record is read once, at the
-tail, from the leader's cache. Nothing here was run at this size.
+tail, from the leader's cache. Nothing here was run at this size; `simulation.py` says what queues and uneven places
+make of it.
 """
 
 from __future__ import annotations
@@ -93,11 +94,16 @@ def table(report: str) -> str:
 
 def with_table(page: str, report: str) -> str:
     """The page with the table that this report gives; a page without a table, or a report without the costs, raises."""
-    before, head, rest = page.partition(_HEAD)
-    if not head:
-        raise ValueError("the page has no table of loads")
+    return replaced(page, _HEAD, table(report))
+
+
+def replaced(page: str, head: str, table: str) -> str:
+    """The page with another table of the same head."""
+    before, found, rest = page.partition(head)
+    if not found:
+        raise ValueError(f"the page has no table {head.strip()}")
     _, blank, after = rest.partition("\n\n")
-    return f"{before}{table(report)}{blank}{after}"
+    return f"{before}{table}{blank}{after}"
 
 
 if __name__ == "__main__":
