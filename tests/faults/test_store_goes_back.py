@@ -72,9 +72,13 @@ class Losses:
 
     def delete_logs(self) -> None:
         with redis.Redis(port=self._store.port) as client:
-            logs = sorted(key for key in client.keys("*") if key.endswith((b":log", b":stream")))
-            assert len(logs) == len(PLACES)
-            client.delete(*self.chance.sample(logs, 2))
+
+            def logs() -> list[bytes]:
+                return sorted(key for key in client.keys("*") if key.endswith((b":log", b":stream")))
+
+            # What producers were told since may be of the time before the last logs were deleted.
+            wait_until(lambda: len(logs()) == len(PLACES), "a deleted log does not come back")
+            client.delete(*self.chance.sample(logs(), 2))
 
     def cut_connections(self) -> None:
         """Answers get lost: what went in all the same is read again."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from signal import Signals
+
 import pytest
 
 from headrace.client.connection import BrokerConnection
@@ -12,7 +15,18 @@ from headrace.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.broker.peers import batch_of, connect, create_topic, fetch, metadata, produce, values_of
+from tests.broker.peers import (
+    PRODUCE_BY_NAME,
+    IdempotentProducer,
+    batch_of,
+    connect,
+    create_topic,
+    fetch,
+    metadata,
+    produce,
+    produce_request,
+    values_of,
+)
 from tests.broker_process import BrokerProcess, wait_until
 from tests.conftest import StartBroker, StartRedis
 from tests.faults.steady_producer import SteadyProducer
@@ -120,3 +134,26 @@ def test_a_node_id_that_is_taken_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(AssertionError, match="node id 1 is in use by a broker at"):
         start_broker(redis=brokers[0].settings["redis"], node_id=1, node_lease_ms=LEASE_MS)
+
+
+@pytest.mark.parametrize("form", ["log", "stream"])
+def test_what_follows_a_batch_on_its_way_to_a_frozen_node_is_refused_for_now(
+    brokers: tuple[BrokerProcess, BrokerProcess], topic: str, form: str
+) -> None:
+    """To librdkafka another error means a new epoch, and to send again what the frozen node may have written."""
+    one, two = brokers
+    with connect(one) as connection:
+        create_topic(connection, topic, 1, {"headrace.format": form})
+    leader, other = (one, two) if leaders_of(one, topic)[0] == 1 else (two, one)
+    with connect(leader) as to_leader, connect(other) as to_other:
+        producer = IdempotentProducer(to_leader, topic)
+        assert producer.send(0)[0] == ErrorCode.NONE
+        leader.send_signal(Signals.SIGSTOP)
+        to_leader.ask(produce_request(topic, {0: producer.batch(1)}), PRODUCE_BY_NAME)
+        node_id = other.settings["node_id"]
+        wait_until(lambda: leaders_of(other, topic)[0] == node_id, "nobody takes over")
+        producer.connection = to_other
+        until_s = time.monotonic() + 3 * LEASE_MS / 1000
+        while time.monotonic() < until_s:
+            assert producer.send(2)[0] == ErrorCode.KAFKA_STORAGE_ERROR
+        leader.send_signal(Signals.SIGCONT)
