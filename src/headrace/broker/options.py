@@ -40,7 +40,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     delete_topics_enabled: bool = True
     topics_max: int = 10_000
     topic_partitions_max: int = 1_000
-    partitions_max: int = 20_000
+    partitions_max: int = 100_000
     message_max_bytes: int = _of_topics("max.message.bytes")
     log_retention_ms: int = _of_topics("retention.ms")
     log_retention_bytes: int = _of_topics("retention.bytes")
