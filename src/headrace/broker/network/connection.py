@@ -276,12 +276,15 @@ class Connection(Requests, asyncio.BufferedProtocol):
         raise NotImplementedError  # where nobody logs in there is no reason to
 
     def finish(self) -> None:
-        """Takes no more requests and closes once all are answered; long polls are dropped."""
+        """Takes no more requests and closes once all are answered; long polls are dropped.
+
+        Clients match answers by their order. So what came behind a dropped request is dropped with it.
+        """
         self.pause("stopping")
-        for slot in self._slots:
-            if slot.header.api_key in WAITING_APIS:
-                slot.cancel()
-        self._drop_backlog(WAITING_APIS)
+        waiting = [slot for slot in self._slots if slot.header.api_key in WAITING_APIS]
+        for slot in waiting:
+            slot.cancel()
+        self._drop_backlog(None if waiting else WAITING_APIS)
         if self.is_idle:
             self.close("")
 
@@ -297,13 +300,15 @@ class Connection(Requests, asyncio.BufferedProtocol):
             self._transport.close()
 
     def _drop_backlog(self, apis: Container[int] | None = None) -> None:
-        """Forgets requests that were not begun: all of them, or those of some APIs."""
-        backlog = list(self._backlog)
-        self._backlog.clear()
-        for header, frame in backlog:
-            if apis is not None and header.api_key not in apis:
-                self._backlog.append((header, frame))
-                continue
+        """Forgets requests that were not begun: all of them, or those from the first of some APIs on."""
+        kept = 0
+        if apis is not None:
+            for header, _ in self._backlog:
+                if header.api_key in apis:
+                    break
+                kept += 1
+        while len(self._backlog) > kept:
+            _, frame = self._backlog.pop()
             self._server.budget.request_done(len(frame))
             self._server.frame_buffers.give(frame)
 
