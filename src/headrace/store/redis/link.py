@@ -76,6 +76,8 @@ class RedisLink:
         self._attempt: asyncio.Timeout | None = None
         """Ends the attempt to connect that is under way."""
         self._why_away = "not connected yet"
+        self.refusal: RedisError | None = None
+        """Why the server refused the last attempt to connect; None if it could not be reached, or was."""
         self._channel = ""
         self._locate = locate
         self._any_role = any_role
@@ -214,10 +216,15 @@ class RedisLink:
         return results
 
     async def _connect(self) -> None:
+        self.refusal = None
         if self._locate is not None:
             self.address = await self._locate()
         try:
             await self._connect_to(self.address)
+        except RedisError as error:
+            refused = RedisError(error.text, str(self.address))
+            self.refusal = None if error.passes_by_itself else refused
+            raise refused from None
         finally:
             self._attempt = None
 
