@@ -303,18 +303,15 @@ class RedisLink:
             if self.wire is not None and not self.wire.closed.done():
                 await self._watch(self.wire)
                 self._set_down()
-                self._why_away = self.wire.why_closed
-                extra = {"link": self.name, "address": str(self.address), "why": self._why_away}
-                log.warning("redis is unavailable", extra=extra)
-                self._tell_trouble()
+                self._why_away = ""
+                self._note_away(self.wire.why_closed)
                 pause_s = _RECONNECT_FIRST_S
                 if self._loop_time() - since < _SHORT_LIFE_S:
                     await asyncio.sleep(pause_s)
             try:
                 await self._connect()
             except StoreError as error:
-                self._why_away = error.why if isinstance(error, StoreAway) else str(error)
-                self._tell_trouble()
+                self._note_away(error.why if isinstance(error, StoreAway) else str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
                 continue
@@ -322,7 +319,13 @@ class RedisLink:
             if self.generation > 1:
                 log.info("redis is available again", extra={"link": self.name, "address": str(self.address)})
 
-    def _tell_trouble(self) -> None:
+    def _note_away(self, why: str) -> None:
+        """Logs each reason once, not each attempt: a refused login follows on a closed connection."""
+        if why != self._why_away:
+            self._why_away = why
+            log.warning(
+                "redis is unavailable", extra={"link": self.name, "address": str(self.address), "why": self._why_away}
+            )
         if self.on_trouble is not None:
             self.on_trouble()
 
