@@ -12,6 +12,7 @@ from signal import Signals
 from typing import Any, NamedTuple
 
 import pytest
+import redis
 
 from headrace.broker.http.health import Health
 from headrace.broker.http.server import CONNECTIONS_MAX, REQUEST_MAX_BYTES, HttpRequest, HttpServer
@@ -157,10 +158,40 @@ def test_a_store_that_is_stopped_is_named_until_it_is_back(start_broker: StartBr
     assert missing(port) == set()
     redis.stop()
     wait_until(lambda: missing(port) == {"store", "lease"}, "the node does not notice")
-    assert ask(port, "/health/ready").content["missing"]["store"] == "Redis does not answer"
+    assert ask(port, "/health/ready").content["missing"]["store"].startswith("Redis does not answer: ")
     assert ask(port, "/health/live").status == 200
     redis.start()
     wait_until(lambda: missing(port) == set(), "the node is not ready again")
+
+
+def test_a_password_that_was_changed_is_the_reason_on_the_page_and_once_in_the_log(
+    start_broker: StartBroker, start_redis: StartRedis
+) -> None:
+    server, port = start_redis(), free_port()
+    with redis.Redis(port=server.port) as admin:
+        admin.config_set("requirepass", "hush-1")
+        broker = start_broker(redis=f"redis://:hush-1@127.0.0.1:{server.port}", http_port=port)
+        admin.config_set("requirepass", "hush-2")
+        admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        wait_until(lambda: "WRONGPASS" in _store_trouble(port), "the page does not say why")
+
+        def refused() -> int:
+            return int(admin.info("errorstats").get("errorstat_WRONGPASS", {"count": 0})["count"])
+
+        many = refused() + 30
+        wait_until(lambda: refused() > many, "the links do not try again")
+        lines = [json.loads(line) for line in broker.log.splitlines() if "WRONGPASS" in line]
+        told = [line["link"] for line in lines if line["message"] == "redis is unavailable"]
+        assert "commands" in told
+        assert len(told) == len(set(told))
+        assert "hush" not in broker.log
+        admin.config_set("requirepass", "hush-1")
+        wait_until(lambda: missing(port) == set(), "the node is not ready again")
+
+
+def _store_trouble(port: int) -> str:
+    return str(ask(port, "/health/ready").content.get("missing", {}).get("store", ""))
 
 
 def test_an_embedded_store_that_hangs_is_named_before_its_links_give_up(start_broker: StartBroker) -> None:

@@ -173,7 +173,14 @@ def test_permissions_that_are_missing_are_named(tmp_path: Path, server: tuple[Re
 
 @pytest.mark.parametrize(
     ("denied", "level"),
-    [("wait", "fail"), ("subscribe", "fail"), ("multi", "fail"), ("xsetid", "fail"), ("client", "warn")],
+    [
+        ("wait", "fail"),
+        ("subscribe", "fail"),
+        ("multi", "fail"),
+        ("exec", "fail"),
+        ("xsetid", "fail"),
+        ("client", "warn"),
+    ],
 )
 def test_serve_and_doctor_agree_on_a_command_that_is_missing(
     denied: str, level: str, tmp_path: Path, server: tuple[RedisProcess, redis.Redis], start_broker: StartBroker

@@ -130,6 +130,27 @@ def test_the_environment_of_a_kubernetes_service_of_our_name_is_no_setting() -> 
     assert load(None, environ, {}).settings == Settings()
 
 
+def test_the_environment_of_any_kubernetes_service_that_begins_with_our_name_is_no_setting() -> None:
+    environ = {
+        "HEADRACE_REDIS_SERVICE_HOST": "10.0.0.8",
+        "HEADRACE_REDIS_SERVICE_PORT": "6379",
+        "HEADRACE_REDIS_SERVICE_PORT_REDIS": "6379",
+        "HEADRACE_REDIS_PORT": "tcp://10.0.0.8:6379",
+        "HEADRACE_REDIS_PORT_6379_TCP": "tcp://10.0.0.8:6379",
+        "HEADRACE_REDIS_PORT_6379_TCP_PROTO": "tcp",
+        "HEADRACE_REDIS_PORT_6379_TCP_PORT": "6379",
+        "HEADRACE_REDIS_PORT_6379_TCP_ADDR": "10.0.0.8",
+        "HEADRACE_HTTP_PORT": "tcp://[fd00::1]:9080",
+    }
+    assert load(None, environ, {}).settings == Settings()
+
+
+@pytest.mark.parametrize("variable", ["HEADRACE_HTPP_PORT", "HEADRACE_REDIS_PORT", "HEADRACE_PORT_"])
+def test_a_misspelt_setting_is_not_taken_for_a_service(variable: str) -> None:
+    with pytest.raises(SettingsError, match=f"unknown setting {variable};"):
+        load(None, {variable: "9080"}, {})
+
+
 # Mistakes.
 
 

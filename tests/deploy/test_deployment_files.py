@@ -121,6 +121,17 @@ def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
+def test_units_start_again_for_as_long_as_the_store_is_away() -> None:
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        head, _, service = unit.read_text().partition("[Service]")
+        assert "\nStartLimitIntervalSec=0\n" in head
+        assert "\nRestart=" in service
+
+
+def test_pods_get_no_variables_of_services(pod: dict[str, Any]) -> None:
+    assert pod["enableServiceLinks"] is False
+
+
 def test_units_pass_flags_that_exist() -> None:
     for unit in (DEPLOY / "systemd").glob("*.service"):
         (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)

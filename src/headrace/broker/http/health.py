@@ -46,7 +46,8 @@ class Health:
         store, server = self.store, self.server
         missing = {}
         if not answers:
-            missing["store"] = "Redis does not answer"
+            why = "" if store is None or store.link.is_up else f": {store.link.why_away}"
+            missing["store"] = f"Redis does not answer{why}"
         if store is None or not store.nodes.lease_is_valid:
             missing["lease"] = "this node's lease is not valid"
         if store is None or not store.is_loaded:

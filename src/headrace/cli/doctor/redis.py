@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from secrets import token_hex
 
 from headrace.cli.doctor.findings import CheckResult, Severity, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
@@ -18,8 +17,7 @@ from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address, parse_address
 from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
 from headrace.store.redis.link import RedisLink, parse_info
-from headrace.store.redis.probe import DISPENSABLE, commands, missing_commands
-from headrace.store.redis.route import Route
+from headrace.store.redis.probe import DISPENSABLE, commands, missing_by_server, missing_commands
 from headrace.store.redis.topology import not_one_server, open_topology
 
 OLDEST_REDIS = (6, 2)
@@ -55,21 +53,23 @@ async def _check_each(address: Address, key_prefix: str) -> list[CheckResult]:
     for place in places:
         found += await _check(RedisLink(place, "doctor"), key_prefix, can_try=address.form != "cluster")
     if address.form == "cluster":
-        found.append(await _permissions_of_cluster(address, key_prefix))
+        found += await _permissions_of_cluster(address, key_prefix)
     return found
 
 
-async def _permissions_of_cluster(address: Address, key_prefix: str) -> CheckResult:
-    """Checks one server for all, since they have the same users; our test keys are in one slot."""
+async def _permissions_of_cluster(address: Address, key_prefix: str) -> list[CheckResult]:
+    """Of every server, for each has its own users: a finding for each that lacks some, or one for all."""
     topology = open_topology(address, StoreOptions(allow_eviction=True))
     try:
         await topology.start()
-        token = token_hex(8)
-        return await _permissions(
-            topology.slot_of(f"{{{token}}}").link, key_prefix, token, " +cluster|info +cluster|slots"
-        )
+        missing = await missing_by_server(topology, key_prefix)
+        found = [
+            _permissions(shard.link, key_prefix, denied, f" at {shard.name}", " +cluster|info +cluster|slots")
+            for shard, denied in missing.items()
+        ]
+        return [finding for finding in found if finding.level is not Severity.OK] or found[:1]
     except (StoreError, StoreRefused) as error:
-        return fail("redis permissions", str(error), "check the servers' logs")
+        return [fail("redis permissions", str(error), "check the servers' logs")]
     finally:
         await topology.close()
 
@@ -105,7 +105,7 @@ async def _check(link: RedisLink, key_prefix: str, *, can_try: bool = True) -> l
             return [fail("redis", trouble, "correct --redis")]
         findings = [_version(link)]
         if can_try:
-            findings.append(await _permissions(link, key_prefix))
+            findings.append(_permissions(link, key_prefix, await missing_commands(link, key_prefix)))
         if all(finding.level is Severity.OK for finding in findings):
             findings += [await _latency(link), await _memory(link), await _persistence(link)]
         return findings
@@ -171,12 +171,12 @@ async def _persistence(link: RedisLink) -> CheckResult:
     return ok("redis persistence", f"append-only file on, fsync {how}{said.get(how, '')}")
 
 
-async def _permissions(link: RedisLink | Route, prefix: str, token: str = "", more: str = "") -> CheckResult:
-    if denied := await missing_commands(link, prefix, token):
+def _permissions(link: RedisLink, prefix: str, denied: list[str], where: str = "", more: str = "") -> CheckResult:
+    if denied:
         user = link.address.username or "default"
         kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info +time +wait"
         advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}{more}"
-        found = f"user {user} may not {', '.join(denied)} on {prefix}:*"
+        found = f"user {user} may not {', '.join(denied)} on {prefix}:*{where}"
         if DISPENSABLE.issuperset(denied):
             return warn("redis permissions", f"{found}, so that some things are slower or less exact", advice)
         return fail("redis permissions", found, advice)

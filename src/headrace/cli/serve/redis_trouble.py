@@ -13,15 +13,16 @@ def explain(error: StoreError) -> tuple[str, str]:
         return f"cannot reach Redis: {error.why}", error.advice or "start it, or name another with --redis"
     if isinstance(error, RedisError):
         said = error.text.split(". ")[0].rstrip(".")
+        who = error.where or "Redis"
         if said.startswith(_ABOUT_PASSWORDS):
             return (
-                f"Redis rejected the login: {said}",
+                f"{who} rejected the login: {said}",
                 "check user and password: --redis redis://USER:PASSWORD@HOST:PORT",
             )
         if error.kind == "NOPERM":
             return (
-                f"Redis rejected the connection: {said}",
+                f"{who} rejected the connection: {said}",
                 "allow it with ACL SETUSER, or name another user in --redis",
             )
-        return f"Redis rejected the connection: {said}", "check the database and the user in --redis"
+        return f"{who} rejected the connection: {said}", "check the database and the user in --redis"
     return f"Redis stopped answering: {error}", "check the server's log"

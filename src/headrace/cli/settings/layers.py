@@ -31,9 +31,17 @@ _OTHER_VARIABLES = (CONFIG_VARIABLE, BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE,
 DEFAULT = "default"
 _ALL = "`headrace serve --help` lists all"
 
-# Variables that Kubernetes sets in every pod if there is a service named `headrace`.
-_SERVICE_LINK = re.compile(r"HEADRACE_(SERVICE_(HOST|PORT)(_.*)?|PORT_[0-9]+_(TCP|UDP)(_.*)?)")
-_SERVICE_ADDRESS = re.compile(r"(tcp|udp)://")
+_SERVICE_LINKS = {
+    r"SERVICE_HOST": r"[0-9a-fA-F.:]+",
+    r"SERVICE_PORT(_[A-Z0-9_]+)?": r"[0-9]+",
+    r"PORT(_[0-9]+_(TCP|UDP|SCTP))?": r"(tcp|udp|sctp)://.+",
+    r"PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)": r"[0-9a-zA-Z.:]+",
+}
+"""Variables that Kubernetes sets in every pod for services named `headrace` or `headrace-...`, and their values.
+
+The values are looked at because a setting that was misspelt may have such a name, but hardly such a value too.
+"""
+_SERVICE_LINK = re.compile("|".join(f"HEADRACE_([A-Z0-9_]+_)?{name}={value}" for name, value in _SERVICE_LINKS.items()))
 
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 _LEVELS = (
@@ -132,11 +140,9 @@ def _from_file(config: Path | None) -> Iterator[tuple[str, Any, str]]:
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     known = {setting.variable: name for name, setting in SETTINGS.items()}
     for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or _SERVICE_LINK.fullmatch(variable):
+        if not variable.startswith(PREFIX) or _SERVICE_LINK.fullmatch(f"{variable}={value}"):
             continue
         if variable in _OTHER_VARIABLES:
-            continue
-        if variable == "HEADRACE_PORT" and _SERVICE_ADDRESS.match(value):
             continue
         if variable not in known:
             near = _nearest(variable.removeprefix(PREFIX).lower())

@@ -84,6 +84,8 @@ class ClusterTopology(Topology):
             await shard.link.wait_up(_START_PATIENCE_S)
             await shard.check()
         except StoreAway as error:  # the rest of the cluster is there
+            if shard.link.refusal is not None:
+                raise shard.link.refusal from None
             log.warning("a server of the cluster is unavailable", extra={"address": repr(shard), "why": error.why})
 
     async def _first_map(self) -> ClusterMap:
@@ -113,6 +115,9 @@ class ClusterTopology(Topology):
         if slot is None:
             slot = self._slots[number] = Slot(number, self._owner(number), self._redirected)
         return slot
+
+    def shard_of(self, key: str) -> Shard:
+        return self._owner(slot_number(key))
 
     @property
     def shards(self) -> list[Shard]:

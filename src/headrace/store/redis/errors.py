@@ -45,12 +45,18 @@ class LeftToLeader(StoreError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"the store lost records of {what}: its leader restores them")
 
 
+_REFUSED_EXEC = "EXECABORT Transaction discarded because of: "
+"""How servers begin the refusal of EXEC itself; the usual words follow."""
+
+
 class RedisError(StoreError):
     """Redis refused a command, with its own words."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, where: str = "") -> None:
         self.text = text
-        self.kind = text.split(" ", 1)[0]
+        self.where = where
+        """The server, for a connection that it refused."""
+        self.kind = text.removeprefix(_REFUSED_EXEC).split(" ", 1)[0]
         code = KAFKA_ERROR_BY_KIND.get(self.kind, ErrorCode.UNKNOWN_SERVER_ERROR)
         super().__init__(code, f"Redis says: {text}")
 

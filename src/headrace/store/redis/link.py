@@ -76,6 +76,8 @@ class RedisLink:
         self._attempt: asyncio.Timeout | None = None
         """Ends the attempt to connect that is under way."""
         self._why_away = "not connected yet"
+        self.refusal: RedisError | None = None
+        """Why the server refused the last attempt to connect; None if it could not be reached, or was."""
         self._channel = ""
         self._locate = locate
         self._any_role = any_role
@@ -214,10 +216,15 @@ class RedisLink:
         return results
 
     async def _connect(self) -> None:
+        self.refusal = None
         if self._locate is not None:
             self.address = await self._locate()
         try:
             await self._connect_to(self.address)
+        except RedisError as error:
+            refused = RedisError(error.text, str(self.address))
+            self.refusal = None if error.passes_by_itself else refused
+            raise refused from None
         finally:
             self._attempt = None
 
@@ -296,18 +303,15 @@ class RedisLink:
             if self.wire is not None and not self.wire.closed.done():
                 await self._watch(self.wire)
                 self._set_down()
-                self._why_away = self.wire.why_closed
-                extra = {"link": self.name, "address": str(self.address), "why": self._why_away}
-                log.warning("redis is unavailable", extra=extra)
-                self._tell_trouble()
+                self._why_away = ""
+                self._note_away(self.wire.why_closed)
                 pause_s = _RECONNECT_FIRST_S
                 if self._loop_time() - since < _SHORT_LIFE_S:
                     await asyncio.sleep(pause_s)
             try:
                 await self._connect()
             except StoreError as error:
-                self._why_away = error.why if isinstance(error, StoreAway) else str(error)
-                self._tell_trouble()
+                self._note_away(error.why if isinstance(error, StoreAway) else str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
                 continue
@@ -315,7 +319,13 @@ class RedisLink:
             if self.generation > 1:
                 log.info("redis is available again", extra={"link": self.name, "address": str(self.address)})
 
-    def _tell_trouble(self) -> None:
+    def _note_away(self, why: str) -> None:
+        """Logs each reason once, not each attempt: a refused login follows on a closed connection."""
+        if why != self._why_away:
+            self._why_away = why
+            log.warning(
+                "redis is unavailable", extra={"link": self.name, "address": str(self.address), "why": self._why_away}
+            )
         if self.on_trouble is not None:
             self.on_trouble()
 

@@ -12,10 +12,13 @@ from typing import Any, Protocol
 
 from headrace.store.redis.errors import RedisError, StoreRefused
 from headrace.store.redis.link import Argument
-from headrace.store.redis.topology import Topology
+from headrace.store.redis.shard import Shard
+from headrace.store.redis.topology import SLOTS, Topology
 
 DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
 """Without these something is slower, or shown less exactly."""
+_TOKENS_MAX = 16 * SLOTS
+"""Enough to meet a server that has one slot."""
 
 
 class _Way(Protocol):
@@ -24,16 +27,33 @@ class _Way(Protocol):
 
 async def check_commands(topology: Topology, prefix: str, *, waits: bool = True) -> None:
     """Raises StoreRefused with the missing commands; WAIT is not needed where nothing `waits` for replicas."""
-    token = token_hex(8)
-    way = topology.slot_of(f"{{{token}}}").link
     needless = DISPENSABLE if waits else DISPENSABLE | {"WAIT"}
-    missing = [name for name in await missing_commands(way, prefix, token) if name not in needless]
-    if missing:
-        way_out = "; --store-replicas 0 does without WAIT" if missing == ["WAIT"] else ""
-        raise StoreRefused(
-            f"{way.address} does not allow {', '.join(missing)} on {prefix}:*; `headrace doctor` says what to change"
-            f"{way_out}"
-        )
+    for shard, names in (await missing_by_server(topology, prefix)).items():
+        missing = [name for name in names if name not in needless]
+        if missing:
+            way_out = "; --store-replicas 0 does without WAIT" if missing == ["WAIT"] else ""
+            raise StoreRefused(
+                f"{shard.name} does not allow {', '.join(missing)} on {prefix}:*; `headrace doctor` says what to change"
+                f"{way_out}"
+            )
+
+
+async def missing_by_server(topology: Topology, prefix: str) -> dict[Shard, list[str]]:
+    """What each server with slots lacks: the users of a cluster's servers may differ. Those that are away are left out.
+
+    All are asked at once. A key of one's own on each server is found by trial.
+    """
+    wanted = {shard for shard in topology.shards if shard.link.is_up} or set(topology.shards)
+    token = token_hex(8)
+    tokens: dict[Shard, str] = {}
+    for at in range(_TOKENS_MAX):
+        shard = topology.shard_of(f"{{{token}{at}}}")
+        if shard in wanted:
+            tokens.setdefault(shard, f"{token}{at}")
+            if len(tokens) == len(wanted):
+                break
+    missing = await asyncio.gather(*(missing_commands(shard.link, prefix, own) for shard, own in tokens.items()))
+    return dict(zip(tokens, missing, strict=True))
 
 
 async def missing_commands(way: _Way, prefix: str, token: str = "") -> list[str]:

@@ -64,6 +64,10 @@ class Route:
         return self.link.is_up
 
     @property
+    def why_away(self) -> str:
+        return self.link.why_away
+
+    @property
     def generation(self) -> int:
         return self.link.generation + self.moves
 

@@ -84,6 +84,10 @@ class Topology(ABC):
     def slot_of(self, key: str) -> Slot:
         """Where a key is, now and later."""
 
+    @abstractmethod
+    def shard_of(self, key: str) -> Shard:
+        """The server that has a key now: nothing is kept, so any number of keys may be tried."""
+
     @property
     @abstractmethod
     def shards(self) -> list[Shard]:
@@ -181,6 +185,9 @@ class OneServer(Topology):
 
     def slot_of(self, key: str) -> Slot:
         return self._slot
+
+    def shard_of(self, key: str) -> Shard:
+        return self._shard
 
     @property
     def shards(self) -> list[Shard]:
