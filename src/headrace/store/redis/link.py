@@ -40,6 +40,8 @@ _RECONNECT_MOST_S = 1.0
 _SHORT_LIFE_S = 1.0
 """A connection that broke sooner than this is not made again at once."""
 _CONNECT_TIMEOUT_S = 5.0
+_FIRST_CONNECTION_S = 5.0
+"""A link that was never up says nothing for so long: whoever starts it says why it cannot."""
 _LEAST_LOOK_S = 0.05
 _SUSPECT_S = 0.5
 """After so long without a reply others are asked whether the server was replaced: it may hang for good."""
@@ -76,6 +78,7 @@ class RedisLink:
         self._attempt: asyncio.Timeout | None = None
         """Ends the attempt to connect that is under way."""
         self._why_away = "not connected yet"
+        self._logged_why = ""
         self.refusal: RedisError | None = None
         """Why the server refused the last attempt to connect; None if it could not be reached, or was."""
         self._channel = ""
@@ -303,7 +306,7 @@ class RedisLink:
             if self.wire is not None and not self.wire.closed.done():
                 await self._watch(self.wire)
                 self._set_down()
-                self._why_away = ""
+                self._logged_why = ""
                 self._note_away(self.wire.why_closed)
                 pause_s = _RECONNECT_FIRST_S
                 if self._loop_time() - since < _SHORT_LIFE_S:
@@ -311,7 +314,8 @@ class RedisLink:
             try:
                 await self._connect()
             except StoreError as error:
-                self._note_away(error.why if isinstance(error, StoreAway) else str(error))
+                is_starting = not self.generation and self._loop_time() - since < _FIRST_CONNECTION_S
+                self._note_away(error.why if isinstance(error, StoreAway) else str(error), is_logged=not is_starting)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _RECONNECT_MOST_S)
                 continue
@@ -319,13 +323,12 @@ class RedisLink:
             if self.generation > 1:
                 log.info("redis is available again", extra={"link": self.name, "address": str(self.address)})
 
-    def _note_away(self, why: str) -> None:
+    def _note_away(self, why: str, *, is_logged: bool = True) -> None:
         """Logs each reason once, not each attempt: a refused login follows on a closed connection."""
-        if why != self._why_away:
-            self._why_away = why
-            log.warning(
-                "redis is unavailable", extra={"link": self.name, "address": str(self.address), "why": self._why_away}
-            )
+        self._why_away = why
+        if is_logged and why != self._logged_why:
+            self._logged_why = why
+            log.warning("redis is unavailable", extra={"link": self.name, "address": str(self.address), "why": why})
         if self.on_trouble is not None:
             self.on_trouble()
 
