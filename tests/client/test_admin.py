@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.client import Admin, Cluster, Groups, Producer, Reader
+from headrace.client import cluster as client_cluster
 from headrace.client.admin import BROKER, ConfigEntry
 from headrace.client.groups import CommittedOffset
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -180,6 +181,22 @@ def test_groups_are_listed_described_moved_and_deleted(admin: Admin, created: st
     assert (info.group_id, info.state, info.members) == (created, "Empty", [])
     groups.delete_group(created)
     assert groups.offsets(created) == {}
+
+
+def test_more_partitions_than_a_request_may_name_are_asked_for_in_parts(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 100,000 partitions `topics list` was cut off: a broker takes so many elements in one request."""
+    monkeypatch.setattr(client_cluster, "PARTITIONS_PER_REQUEST", 500)
+    broker = start_broker(durability="memory", request_elements_max=1_000, topic_partitions_max=2_000)
+    with Cluster(broker.address, timeout_s=20) as cluster:
+        admin, groups = Admin(cluster), Groups(cluster)
+        admin.create_topic("wide", 1_200)
+        every = [("wide", number) for number in range(1_200)]
+        assert sorted(admin.list_offsets(dict.fromkeys(every, LATEST))) == every
+        assert sorted(admin.delete_records(dict.fromkeys(every, -1))) == every
+        groups.set_offsets("readers", dict.fromkeys(every, 0))
+        assert sorted(groups.offsets("readers", every)) == every
 
 
 def test_calls_go_on_when_the_broker_is_back(start_broker: StartBroker) -> None:

@@ -239,7 +239,7 @@ class Admin:
 
         def attempt() -> dict[TopicPartition, FoundOffset]:
             found: dict[TopicPartition, FoundOffset] = {}
-            for node_id, partitions in self.cluster.by_leader(wanted).items():
+            for node_id, partitions in self.cluster.requests(wanted):
                 topics = [
                     ListOffsetsTopic(name, [ListOffsetsPartition(i, -1, wanted[name, i]) for i in indexes])
                     for name, indexes in by_topic(partitions).items()
@@ -260,7 +260,7 @@ class Admin:
 
         def attempt() -> dict[TopicPartition, int]:
             starts: dict[TopicPartition, int] = {}
-            for node_id, partitions in self.cluster.by_leader(before).items():
+            for node_id, partitions in self.cluster.requests(before):
                 topics = [
                     DeleteRecordsTopic(name, [DeleteRecordsPartition(i, before[name, i]) for i in indexes])
                     for name, indexes in by_topic(partitions).items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -35,6 +35,8 @@ R = TypeVar("R", bound=Payload)
 DEFAULT_PORT = 9092
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
+PARTITIONS_PER_REQUEST = 4_000
+"""Far below what a broker takes in one request (`request_elements_max`), with a topic for each."""
 COORDINATOR_OF_GROUP = 0
 COORDINATOR_OF_TRANSACTIONS = 1
 
@@ -235,6 +237,18 @@ class Cluster:
         for topic, partition in partitions:
             found.setdefault(self.leader(topic, partition), []).append((topic, partition))
         return found
+
+    def requests(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[int, list[TopicPartition]]]:
+        """The same in parts for one request each: there may be more than a broker takes at once."""
+        for node_id, led in self.by_leader(partitions).items():
+            for some in in_parts(led):
+                yield node_id, some
+
+
+def in_parts(partitions: Sequence[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """The partitions in parts for one request each."""
+    for at in range(0, len(partitions), PARTITIONS_PER_REQUEST):
+        yield list(partitions[at : at + PARTITIONS_PER_REQUEST])
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headrace.client.cluster import Cluster, by_topic
+from headrace.client.cluster import Cluster, by_topic, in_parts
 from headrace.client.connection import BrokerConnection, check
 from headrace.client.group_types import (
     CLASSIC,
@@ -126,7 +126,10 @@ class Groups:
         """A group's committed offsets, for these partitions or for all; partitions without one are left out."""
 
         def attempt() -> dict[TopicPartition, CommittedOffset]:
-            return self._fetch_offsets(self.cluster.coordinator(group), group, partitions)
+            found: dict[TopicPartition, CommittedOffset] = {}
+            for some in [None] if partitions is None else in_parts(partitions):
+                found |= self._fetch_offsets(self.cluster.coordinator(group), group, some)
+            return found
 
         return self.cluster.retrying(attempt)
 
@@ -155,6 +158,10 @@ class Groups:
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
         """Commits offsets for a group without members."""
+        for some in in_parts(list(offsets)):
+            self._set_offsets(group, {partition: offsets[partition] for partition in some})
+
+    def _set_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset | int]) -> None:
         topics = [
             OffsetCommitRequestTopic(name=name, partitions=[_to_commit(i, offsets[name, i]) for i in indexes])
             for name, indexes in by_topic(offsets).items()

@@ -103,7 +103,7 @@ class Transactions:
     def opened(self, partitions: list[TopicPartition]) -> list[OpenTransaction]:
         """Open transactions in partitions, as their leaders see them."""
         found: list[OpenTransaction] = []
-        for node_id, led in self._cluster.by_leader(partitions).items():
+        for node_id, led in self._cluster.requests(partitions):
             topics = [TopicRequest(name, numbers) for name, numbers in by_topic(led).items()]
             answer = self._cluster.node(node_id).send_for(DescribeProducersRequest(topics), DescribeProducersResponse)
             for topic in answer.topics:

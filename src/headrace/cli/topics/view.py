@@ -175,7 +175,7 @@ def _sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPart
     """The sizes of the partitions, if the brokers report them."""
     found: dict[TopicPartition, int] = {}
     try:
-        for node_id, led in cluster.by_leader(partitions).items():
+        for node_id, led in cluster.requests(partitions):
             topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic(led).items()]
             answer = cluster.node(node_id).send_for(DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
             for log_dir in answer.results:

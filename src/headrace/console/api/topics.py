@@ -247,7 +247,7 @@ def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPa
     """Partition sizes, if the brokers report them."""
     found: dict[TopicPartition, int] = {}
     try:
-        for node_id, led in cluster.by_leader(partitions).items():
+        for node_id, led in cluster.requests(partitions):
             topics = [DescribableLogDirTopic(name, indexes) for name, indexes in by_topic(led).items()]
             answer = cluster.node(node_id).send_for(DescribeLogDirsRequest(topics), DescribeLogDirsResponse)
             for log_dir in answer.results:
