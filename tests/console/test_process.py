@@ -82,7 +82,7 @@ def test_a_node_that_hangs_is_503_within_the_deadline(start_broker: StartBroker)
         try:
             answer = console.get("/health/ready", timeout=10)
             assert answer.status_code == 503
-            assert answer.json()["missing"] == {"node": "it does not answer"}
+            assert answer.json()["missing"] == {"node": "does not answer"}
         finally:
             broker.send_signal(signal.SIGCONT)
 

@@ -19,5 +19,5 @@ async def test_a_node_that_does_not_answer_is_named_as_elsewhere(
 ) -> None:
     sockets = tuple(str(tmp_path / f"{index}.sock") for index in range(2))
     page = await health_page(sockets, "/health/ready", first_id)
-    missing = {f"{name}: node": "it does not answer" for name in names}
+    missing = dict.fromkeys(names, "does not answer")
     assert msgspec.json.decode(page.body) == {"ready": False, "missing": missing}

@@ -17,6 +17,8 @@ from headrace.metrics.text import END_OF_OPENMETRICS
 
 DEADLINE_S = 3.0
 _ANSWER_MAX_BYTES = 64 << 20
+_NODE = "node"
+"""What is missing if nothing came of a node."""
 
 
 class NodeAnswer(NamedTuple):
@@ -108,7 +110,8 @@ async def health_page(sockets: tuple[str, ...], path: str, first_id: int) -> Pag
     missing: dict[str, str] = {}
     for index, words in enumerate(said):
         name = f"node {first_id + index}" if first_id >= 0 else f"process {index + 1} of {len(said)}"
-        missing |= {f"{name}: {what}": why for what, why in words.get("missing", {}).items()}
+        lacks = words.get("missing", {})
+        missing |= {name if what == _NODE else f"{name}: {what}": why for what, why in lacks.items()}
     return _json(status, {kind: well, **({"missing": missing} if missing else {})})
 
 
@@ -116,7 +119,7 @@ def _words(answer: NodeAnswer, kind: str) -> dict[str, dict[str, str]]:
     try:
         return msgspec.json.decode(answer.body, type=dict)
     except msgspec.DecodeError:
-        return msgspec.convert({kind: False, "missing": {"node": "it does not answer"}}, type=dict)
+        return msgspec.convert({kind: False, "missing": {_NODE: "does not answer"}}, type=dict)
 
 
 def _json(status: HTTPStatus, content: object) -> Page:
