@@ -157,7 +157,7 @@ def test_a_store_that_is_stopped_is_named_until_it_is_back(start_broker: StartBr
     start_broker(redis=redis.url, http_port=port, node_lease_ms=1_000)
     assert missing(port) == set()
     redis.stop()
-    wait_until(lambda: missing(port) == {"store", "lease"}, "the node does not notice")
+    wait_until(lambda: missing(port) == {"store"}, "the node does not notice")
     assert ask(port, "/health/ready").content["missing"]["store"].startswith("Redis does not answer: ")
     assert ask(port, "/health/live").status == 200
     redis.start()

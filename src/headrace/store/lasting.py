@@ -19,6 +19,11 @@ class Lasting:
         self._level = level
         self._in_it: set[Hashable] = set()
 
+    @property
+    def is_met(self) -> bool:
+        """Whether somebody is in it."""
+        return bool(self._in_it)
+
     def met(self, who: Hashable = None, **extra: object) -> None:
         """Somebody is in it."""
         self._log.log(logging.DEBUG if self._in_it else self._level, self._begins, extra=extra)

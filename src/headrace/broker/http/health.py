@@ -48,7 +48,7 @@ class Health:
         if not answers:
             why = "" if store is None or store.link.is_up else f": {store.link.why_away}"
             missing["store"] = f"Redis does not answer{why}"
-        if store is None or not store.nodes.lease_is_valid:
+        if store is None or not store.nodes.goes_on:
             missing["lease"] = "this node's lease is not valid"
         if store is None or not store.is_loaded:
             missing["catalogue"] = "topics and configs have not been read"

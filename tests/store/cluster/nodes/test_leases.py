@@ -255,6 +255,44 @@ async def test_a_node_that_cannot_renew_its_lease_has_not_overslept(
     assert not store.nodes.has_overslept
 
 
+async def test_a_node_goes_on_while_the_server_of_the_leases_does_not_answer(
+    open_store: OpenStore, proxy: Proxy, clock: MovableClock
+) -> None:
+    """With the nodes that it knew: nobody takes over. But not if it was stopped itself, or leaves."""
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    await cut_off(store, proxy)
+    with pytest.raises(StoreError):
+        await store.nodes.renew()
+    for _ in range(4):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
+    assert (store.nodes.lease_is_valid, store.nodes.goes_on) == (False, True)
+    clock.advance(LEASE_MS + 1)
+    assert (store.nodes.has_overslept, store.nodes.goes_on) == (True, False)
+    proxy.is_open = True
+    await store.leases.wait_up(20)
+    await store.nodes.renew()
+    assert store.nodes.goes_on
+    await store.nodes.release()
+    assert not store.nodes.goes_on
+
+
+async def test_a_node_does_not_go_on_once_another_process_has_its_lease(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    store = await open_store(node_lease_ms=LEASE_MS)
+    row = msgspec.structs.replace(store.nodes.seen[0].row, token="another", machine="another")
+    valkey.ask("HSET", store.keys.nodes, 0, pack_registration(row))
+    valkey.ask("SET", store.keys.node(0), "another")
+    renewing = asyncio.create_task(store.nodes.renew())
+    await until(lambda: store.nodes.without_lease.is_met)
+    for _ in range(4):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
+    assert (store.nodes.has_overslept, store.nodes.goes_on) == (False, False)
+    renewing.cancel()
+
+
 async def test_a_node_that_stands_still_for_less_than_a_lease_in_an_outage_has_not_overslept(
     open_store: OpenStore, proxy: Proxy, clock: MovableClock
 ) -> None:

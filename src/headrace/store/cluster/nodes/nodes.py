@@ -114,6 +114,12 @@ class Nodes:
         return now >= self._valid_until and now - self._awake_at > self._slept_s
 
     @property
+    def goes_on(self) -> bool:
+        """Whether requests are served: its lease is valid, or ran out because the leases' server does not answer."""
+        is_cut_off = self.outages.is_silent and not self.without_lease.is_met and not self.is_leaving
+        return self.lease_is_valid or (is_cut_off and not self.has_overslept and not self._time_away.is_looking)
+
+    @property
     def is_away(self) -> bool:
         """Whether another node may lead what this one leads by its own list, until it has its lease again."""
         return (self.has_overslept and self._has_others) or self._time_away.is_looking
@@ -162,11 +168,7 @@ class Nodes:
     @property
     def leads_all_now(self) -> bool:
         """Whether it is the only live node and has not overslept: then it leads every partition."""
-        live = self.live
-        if len(live) != 1 or live[0].id != self.me.id:
-            return False
-        now = self._now_s()
-        return now < self._valid_until or now - self._awake_at <= self._slept_s
+        return self.is_alone and not self.has_overslept
 
     def leads_now(self, topic: Topic, partition: int) -> bool:
         """Whether it leads a partition and has not overslept, in one question: every request asks it."""
@@ -326,8 +328,7 @@ class Nodes:
         return True
 
     async def _am_deposed(self) -> bool:
-        row = await self._leases.row(self.me.id)
-        return row is not None and row.state == "gone"
+        return (row := await self._leases.row(self.me.id)) is not None and row.state == "gone"
 
     async def release(self) -> None:
         """Gives the lease back, so that other nodes take over at once."""
@@ -337,8 +338,7 @@ class Nodes:
 
     def step_down(self) -> bool:
         """Gives up all partitions and groups; false, without effect, if no other node is alive."""
-        others = [node for node in self.live if node.id != self.me.id]
-        if others:
+        if others := [node for node in self.live if node.id != self.me.id]:
             self.is_leaving = True
             self._change(others)
         return bool(others)
