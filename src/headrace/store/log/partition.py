@@ -18,12 +18,13 @@ from headrace.store.log.compacting.clean_log import CleanLog
 from headrace.store.log.compacting.cleaner import Cleaner
 from headrace.store.log.entries import parse_entry, walk
 from headrace.store.log.lake_end import LakeEnd
+from headrace.store.log.mirroring import MirrorPositions
 from headrace.store.log.times import LogTimes, newest_of
 from headrace.store.log.writer import LogWriter
 from headrace.store.partition import by_time
 from headrace.store.partition.base import Partition
 from headrace.store.partition.context import PartitionContext
-from headrace.store.partition.entries import LAST_SEQUENCE, NO_OFFSET, Batches, Entry, base_of, take
+from headrace.store.partition.entries import LAST_SEQUENCE, NO_OFFSET, Batches, Entry, take
 from headrace.store.partition.index import Index, Point
 from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
 from headrace.store.partition.sequences.producers import Producers
@@ -34,7 +35,6 @@ from headrace.wire.records import NO_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
-_START_ID = "0-0"
 _LAKE_END_WAIT_S = 1.0
 """How long a reader that is told of the end waits for the lake, if that may be ahead."""
 
@@ -50,6 +50,7 @@ class LogPartition(Partition):
         self.ahead = ReadAhead(self, context.ahead)
         self.clean = CleanLog(self)
         self.cleaner = Cleaner(self)
+        self.mirrors = MirrorPositions(self)
         self.forget()
         self.writer = LogWriter(self)
 
@@ -311,22 +312,7 @@ class LogPartition(Partition):
         return newest
 
     async def mirror_position(self, offset: int) -> tuple[str, int]:
-        await self.confirm_up_to(offset)
-        if offset >= self.end:
-            return _identity(self.last_base), self.index.entries
-        point = self.index.floor(offset)
-        if point is None or offset == 0:  # nothing is left before it: what is left is yet to be read
-            return _START_ID, self.index.point(0).entries if len(self.index) else 0
-        base, count = NO_OFFSET, point.entries
-        async for entries in self.walk(point.offset, offset):
-            for entry in entries:
-                if entry.end > offset:
-                    break
-                base, count = entry.base, count + 1
-        if base == NO_OFFSET:
-            rows = await self.reads.call("XREVRANGE", self.keys.log, f"{point.offset}-0", "-", "COUNT", 1)
-            base = base_of(rows[0]) if rows else self.clean.end - 1
-        return _identity(base), count
+        return await self.mirrors.find(offset)
 
     # -- old records --------------------------------------------------------------------------------------------
 
@@ -363,7 +349,3 @@ def _without_hole(entries: list[Entry]) -> list[Entry]:
     """Entries up to the first hole: a trim may have come between the commands. Who reads on there is told more."""
     holes = (at for at in range(1, len(entries)) if entries[at].base != entries[at - 1].end)
     return entries[: next(holes, len(entries))]
-
-
-def _identity(base: int) -> str:
-    return f"{base}-1" if base != NO_OFFSET else _START_ID

@@ -321,6 +321,7 @@ async def raise_last_id(partition: LogPartition) -> None:
 async def _rebuild(partition: LogPartition) -> None:
     """Recreates the stream and fills it from the cache."""
     async with partition.remaking() as end:
+        partition.mirrors.forget()
         timeline = partition.link.timeline
         await partition.clean.load()  # it may be there still
         below = partition.clean.end - 1

@@ -310,13 +310,12 @@ class StreamPartition(Partition):
         before = await self.last_before(offset)
         if before is None or offset >= end:
             return (str(last), added) if before is not None else ("0-0", max(added - int(info[b"length"]), 0))
-        point = self.index.floor(self.ids.offset_of(before))
-        if point is None:
-            return str(before), 0
-        behind = counted - point.entries
-        begin = await self.rows_from(point.offset, 1)
-        async for rows in self.walk(begin[0][0].decode() if begin else str(before), str(before)):
-            behind -= len(rows)
+        behind, bound = 0, str(last)
+        if (point := self.index.following(self.ids.offset_of(before))) is not None:
+            rows = await self.rows_from(point.offset, 1)
+            behind, bound = counted - point.entries, f"({rows[0][0].decode()}" if rows else bound
+        async for rows in self.walk(f"({before}", bound):
+            behind += len(rows)
         return str(before), max(added - behind, 0)
 
     # -- old records --------------------------------------------------------------------------------------------
