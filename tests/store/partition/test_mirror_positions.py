@@ -53,6 +53,18 @@ async def test_a_node_that_never_saw_what_was_deleted_counts_as_redis_does(
         await check_lag(valkey, other, offset, lag)
 
 
+async def test_a_node_that_reads_on_behind_what_was_deleted_counts_as_redis_does(
+    valkey: Valkey, either: Partition, open_store: OpenStore
+) -> None:
+    await produce_each(either, 0, 3)
+    other = await on(await open_store(), either)
+    await check_lag(valkey, other, other.end, 0)
+    offsets = await produce_each(either, 3, 10)
+    await either.delete_before(offsets[4])
+    for offset, lag in ((offsets[-1] + 1, 0), (offsets[5], 2), (offsets[1], 3)):
+        await check_lag(valkey, other, offset, lag)
+
+
 async def test_a_log_that_was_made_again_counts_from_its_first_entry(valkey: Valkey, either: Partition) -> None:
     offsets = await produce_each(either, 0, 10)
     await either.delete_before(offsets[4])

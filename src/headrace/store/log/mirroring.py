@@ -3,7 +3,7 @@
 Redis counts every entry that was ever added to the key, and its lag is that count less the mirror's. The index counts
 too, but a node may never have seen what was trimmed before it opened the partition, and a key that was made again
 counts from 0. So a mirror is counted back from the end; how far the server's count is ahead of the index is asked once
-for each server and each load.
+for each server and each load, and when entries were missed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class MirrorPositions:
         """The index and the server that it was found for."""
 
     def forget(self) -> None:
-        """The key is made again."""
+        """Entries were added or removed that the index does not count."""
         self._ahead_of = None
 
     async def find(self, offset: int) -> tuple[str, int]:

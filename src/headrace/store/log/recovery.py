@@ -176,6 +176,8 @@ async def go_behind_lost(partition: LogPartition) -> None:
 def _take_in(partition: LogPartition, row: Any) -> None:
     if base_of(row) <= partition.last_base:
         return  # an append of ours was answered while this was on its way
+    if base_of(row) != partition.end:
+        partition.mirrors.forget()  # what came before it may have been trimmed unseen
     entry = parse_entry(row)
     if entry is not None and partition.writer.seen(entry):
         return
@@ -186,6 +188,7 @@ def _take_in(partition: LogPartition, row: Any) -> None:
             return
     except BatchError:
         pass
+    partition.mirrors.forget()
     partition.last_base = base_of(row)
     partition.end = partition.read_end = max(partition.end, partition.last_base + 1)
     log.error("skipped an entry that no broker wrote", extra={"partition": repr(partition), "id": row[0].decode()})
