@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from headrace.store.cluster.announcements import Announcements
 from headrace.store.cluster.nodes.nodes import Nodes
 from headrace.store.partition.base import Partition
 from headrace.store.partition.pending import Appended
@@ -430,3 +431,16 @@ async def test_without_a_lease_the_log_is_read_after_somebody_asked(
     goes_on.set()
     await asyncio.gather(first, second)
     assert either.end == end
+
+
+async def test_a_confirmed_end_lies_behind_what_another_leader_gave_out_a_moment_ago(
+    either: Partition, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers may go on here, and are told of a loss if this end lies before theirs (KIP-320)."""
+    theirs = await on(await open_store(node_id=1), either)
+    monkeypatch.setattr(Announcements, "appended_to", lambda *_: None)
+    await either.nodes.refresh()
+    await either.confirm()
+    end = (await produce(theirs, b"0")).base_offset + 1
+    await either.confirm_end()
+    assert either.epoch_end(either.leader_epoch) == (either.leader_epoch, end)

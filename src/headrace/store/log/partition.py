@@ -107,10 +107,10 @@ class LogPartition(Partition):
     async def confirm_up_to(self, offset: int) -> None:
         await super().confirm_up_to(offset)
         if offset > self.end:
-            await self.confirm_end()
+            await self.lake_end.wait(_LAKE_END_WAIT_S)
 
     async def confirm_end(self) -> None:
-        await self.confirm()
+        await super().confirm_end()
         await self.lake_end.wait(_LAKE_END_WAIT_S)
 
     # -- taking in entries --------------------------------------------------------------------------------------

@@ -130,7 +130,12 @@ class Partition(Readable):
         return True
 
     async def confirm_end(self) -> None:
-        """Confirms, and is sure that records were not given out behind the end that is known."""
+        """Asks the store, and is sure that records were not given out behind the end that is known.
+
+        Who led until a moment ago may have appended behind the look by which this node took over, and its consumers
+        may have read that.
+        """
+        self.doubt()
         await self.confirm()
 
     @property
