@@ -149,10 +149,17 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], timeout_s: float = 
 
 @contextlib.asynccontextmanager
 async def new_servers(*stores: Store) -> AsyncIterator[None]:
-    """What happens inside gives stores other servers; all their connections know it afterwards."""
+    """What happens inside gives stores other servers; all their connections know it afterwards.
+
+    No time passes for them: a cluster takes longer than a lease to start, and nobody would be awake meanwhile.
+    """
     links = [link for store in stores for shard in store.topology.shards for link in (shard.link, shard.reads)]
     before = {link: link.timeline for link in links}
-    yield
+    with contextlib.ExitStack() as clocks:
+        for clock in {store.clock for store in stores}:
+            if isinstance(clock, MovableClock):
+                clocks.enter_context(clock.standing_still())
+        yield
     await until(lambda: all(link.timeline > before[link] and link.is_up for link in links))
 
 

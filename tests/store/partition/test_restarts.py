@@ -16,7 +16,7 @@ from headrace.wire.errors import KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.partition.test_contract import CONFIGS, all_of, numbers, on, produce_each
-from tests.store.produced import produce, store_of, until, values, wait_for_a_lease
+from tests.store.produced import new_servers, produce, store_of, until, values, wait_for_a_lease
 from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
@@ -45,13 +45,10 @@ async def behind_proxy(proxy: Proxy, open_store: OpenStore, configs: dict[str, s
 @contextlib.asynccontextmanager
 async def another_server(*stores: Store) -> AsyncIterator[None]:
     """What happens inside gives the stores another server; they know it afterwards."""
-    shards = [shard for store in stores for shard in store.topology.shards]
-    links = [
-        *(link for shard in shards for link in (shard.link, shard.reads)),
-        *(store.nodes._leases._link for store in stores),
-    ]
+    links = [store.nodes._leases._link for store in stores]
     timelines = [link.timeline for link in links]
-    yield
+    async with new_servers(*stores):
+        yield
     await until(lambda: all(link.timeline > before for link, before in zip(links, timelines, strict=True)))
 
 
