@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -19,7 +20,9 @@ from headrace.store.store import Store
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import produce, until
+from tests.store.partition.test_contract import all_of
+from tests.store.partition.test_restarts import another_server
+from tests.store.produced import produce, until, values
 from tests.store.servers import Valkey
 
 
@@ -271,6 +274,30 @@ async def test_a_topic_that_was_made_again_is_a_new_log(valkey: Valkey, store: S
     with pytest.raises(PartitionGone):
         await produce(old, b"late")
     assert valkey.ask("XLEN", new.keys.log) == 1
+
+
+@pytest.mark.parametrize("configs", [{}, {"headrace.format": "stream"}], ids=["log", "stream"])
+async def test_a_topic_that_was_made_again_has_no_record_of_the_deleted_one_in_an_older_store(
+    valkey: Valkey, store: Store, monkeypatch: pytest.MonkeyPatch, configs: dict[str, str]
+) -> None:
+    """Though its partition is restored before anybody has finished the deletion there."""
+    catalogue = store.default.catalogue
+    old = await store.default.partition(await catalogue.create("orders", 1, configs), 0)
+    await produce(old, b"old")
+    checkpoint = valkey.checkpoint()
+    await catalogue.delete(old.topic)
+    new = await store.default.partition(await catalogue.create("orders", 1, configs), 0)
+    await produce(new, b"new")
+    with monkeypatch.context() as during:
+        during.setattr(catalogue, "finish_deletions", AsyncMock())
+        async with another_server(store):
+            valkey.go_back_to(checkpoint)
+        assert values(await all_of(new)) == [b"new"]
+    await catalogue.finish_deletions()
+    assert values(await all_of(new)) == [b"new"]
+    assert new.gaps == []
+    await produce(new, b"next")
+    assert values(await all_of(new)) == [b"new", b"next"]
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
+from headrace.store.cluster.identity import kafka_uuid, new_id
 from headrace.store.partition.base import Partition
 from headrace.store.redis.errors import LeftToLeader
 from headrace.store.store import Store
@@ -97,6 +99,39 @@ async def test_offsets_that_another_leader_gave_out_are_left_out_and_reported(
     await until(goes_on)
     await produce(mine, b"11", producer=7, sequence=11)
     assert values(await all_of(mine)) == [*numbers(0, first), b"10", b"11"]
+
+
+def give_to_deleted_topic(valkey: Valkey, partition: Partition) -> None:
+    """The store is from before the topic: it has the stream of one of this name that was deleted."""
+    deleted = msgspec.structs.replace(partition.topic, id=kafka_uuid(new_id(0)))
+    valkey.ask("DEL", partition.keys.log, *partition.keys.all())
+    valkey.ask("XADD", partition.keys.log, "1-1", "value", "old")
+    valkey.ask("SET", partition.keys.owner, deleted.id)
+    deleted_topics = store_of(partition).default.keys.deleted_topics
+    valkey.ask("HSET", deleted_topics, deleted.id, msgspec.json.encode(deleted))
+
+
+async def test_they_are_left_out_too_where_the_store_has_the_stream_of_a_deleted_topic_of_this_name(
+    valkey: Valkey, open_store: OpenStore, proxy: Proxy
+) -> None:
+    mine, _, given_out = await move(valkey, open_store, proxy, STREAM, 5)
+    give_to_deleted_topic(valkey, mine)
+    assert values(await all_of(mine)) == numbers(0, 5)
+    assert mine.end > given_out[-1]
+    assert all(any(offset in lost for lost in reported(mine)) for offset in given_out[5:])
+
+
+async def test_a_node_that_knows_no_record_leaves_out_what_may_have_been_given_out_there(
+    valkey: Valkey, store: Store, open_store: OpenStore
+) -> None:
+    before = await store.default.partition(await store.default.catalogue.create("orders", 1, STREAM), 0)
+    given_out = await produce_each(before, 0, 5)
+    await store.close()
+    give_to_deleted_topic(valkey, before)
+    now = await on(await open_store(), before)
+    assert values(await all_of(now)) == []
+    assert now.end > given_out[-1]
+    assert all(any(offset in lost for lost in reported(now)) for offset in given_out)
 
 
 async def test_a_stream_that_is_still_there_has_lost_nothing_with_its_meta(

@@ -289,10 +289,13 @@ class Catalogue(SharedHash):
     async def remake_partition(self, topic: Topic, partition: int, floor: int) -> bool:
         """Makes keys that the store lost; false, and none made, if the topic is not in the catalogue (any more).
 
-        It is looked up after making them too: of a topic deleted meanwhile nothing must come back to life.
+        It is looked up after making them too: of a topic deleted meanwhile nothing must come back to life. An older
+        store may have the stream of a deleted topic of this name: it goes first, or it would be taken over.
         """
         await self.refresh()
         if topic.uuid in self.by_uuid:
+            if topic.is_stream:
+                await self.sweep(topic.name)
             await self._make_partition(topic, partition, floor)
             await self.refresh()
         if topic.uuid in self.by_uuid:

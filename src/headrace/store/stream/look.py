@@ -39,6 +39,8 @@ async def load(partition: StreamPartition) -> None:
         ("XRANGE", keys.exceptions, "-", "+"),
         ("XRANGE", keys.log, "-", "+", "COUNT", 1),  # behind the index, which is trimmed last
     )
+    if not beside and owner not in (None, partition.topic.id.encode()):
+        exists, oldest = 0, []  # it is a deleted topic's of the same name
     if points and oldest and parse_id(oldest[0][0]) < _entry_of(points[0]):
         # Its first points were lost. They tell where the stream began, and what later ones count from.
         await link.call("DEL", keys.index)

@@ -56,7 +56,7 @@ async def recover(partition: StreamPartition) -> None:
 
 async def rebuild(partition: StreamPartition) -> None:
     """Recreates the stream and fills it from the cache."""
-    is_lost = not await partition.link.call("EXISTS", partition.keys.log)
+    is_lost = not await _is_there(partition)
     async with partition.remaking() as end:
         await _restore_exceptions(partition)
         kept = partition.tail.first
@@ -70,6 +70,13 @@ async def rebuild(partition: StreamPartition) -> None:
         await _restore_side_keys(partition)
     partition.producers.outdate()
     partition.count_anew()
+
+
+async def _is_there(partition: StreamPartition) -> bool:
+    """Whether the stream is there, and is not a deleted topic's of the same name."""
+    keys = partition.keys
+    is_there, owner = await partition.link.pipeline(("EXISTS", keys.log), ("GET", keys.owner))
+    return bool(is_there) and owner in (None, partition.topic.id.encode())
 
 
 async def _go_on_at(partition: StreamPartition, end: int) -> None:
