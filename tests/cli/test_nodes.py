@@ -316,6 +316,7 @@ def test_every_node_reads_the_lake(start_broker: StartBroker, tmp_path: Path, to
         (["--nodes", "2", "--port", "65535"], "--port 65535 with --nodes 2"),
         (["--nodes", "2", "--http-port", "65535"], "--http-port 65535 with --nodes 2"),
         (["--nodes", "9", "--advertised", "here:65530"], "--advertised 65530 with --nodes 9"),
+        (["--nodes", "2", "--node-id", "2147483647"], "--node-id 2147483647 with --nodes 2"),
     ],
 )
 def test_what_could_not_work_is_refused(flags: list[str], says: str) -> None:

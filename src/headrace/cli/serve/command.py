@@ -19,7 +19,7 @@ from headrace.cli.serve.tls import check_listeners, open_certificates
 from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
 from headrace.cli.settings.layers import Loaded, listeners_of
 from headrace.cli.settings.options import setting_options
-from headrace.cli.settings.table import SETTINGS, Settings
+from headrace.cli.settings.table import MAX_INT32, SETTINGS, Settings
 from headrace.store.embedded.data_directory import CannotStart, are_nodes_left
 from headrace.store.usable_memory import tail_cache_bytes
 
@@ -70,6 +70,11 @@ def _check(settings: Settings) -> None:
                 f"--{flag} {port} with --nodes {settings.nodes}: the last port would be above {HIGHEST_PORT}; "
                 "choose a lower one"
             )
+    if settings.node_id + settings.nodes - 1 > MAX_INT32:
+        raise click.UsageError(
+            f"--node-id {settings.node_id} with --nodes {settings.nodes}: the last id would be above {MAX_INT32}; "
+            "choose a lower one"
+        )
     try:
         open_certificates(settings)
     except CannotStart as error:
