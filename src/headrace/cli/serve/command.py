@@ -87,8 +87,8 @@ async def _serve(settings: Settings, admin_password: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if not settings.tls_cert:  # with one, it is to be reloaded
-        loop.add_signal_handler(signal.SIGHUP, stop.set)
+    # With a certificate it asks for a reload: until nodes serve there is nothing to reload.
+    loop.add_signal_handler(signal.SIGHUP, (lambda: None) if settings.tls_cert else stop.set)
     if not settings.redis:
         await _earlier_nodes_gone(settings, stop)
     # Imported here, so that a supervisor stays small.
