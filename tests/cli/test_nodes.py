@@ -19,6 +19,7 @@ from headrace.client import Admin, BrokerUnreachable, Cluster, Producer, Reader
 from headrace.store.embedded.data_directory import are_nodes_left
 from headrace.wire.special_times import EARLIEST
 from tests.broker_process import BrokerProcess, wait_until
+from tests.certificates import Authority
 from tests.cli.conftest import Ran, environment, run_command
 from tests.clients.adapters import CLIENTS
 from tests.clients.client import Sent
@@ -171,6 +172,29 @@ def test_a_signal_while_nodes_are_starting_stops_all_too(tmp_path: Path) -> None
     assert not are_nodes_left(data)
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_certificate_that_is_renewed_while_nodes_are_starting_stops_nothing(nodes: int, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path / "certificates").sign("broker")
+    data, out = tmp_path / "data", tmp_path / "out"
+    tls = ["--listen=a=SSL://127.0.0.1:0", f"--tls-cert={certificate}", f"--tls-key={key}"]
+    command = [*SERVE, f"--nodes={nodes}", *tls, f"--data-dir={data}"]
+    with (
+        out.open("w") as stdout,
+        subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True) as starting,
+    ):
+
+        def ended_or_ready() -> bool:
+            starting.send_signal(Signals.SIGHUP)
+            return starting.poll() is not None or "headrace ready" in out.read_text()
+
+        wait_until(lambda: starting.poll() is not None or (data / "valkey.json").exists(), "the store does not start")
+        wait_until(ended_or_ready, "it is not ready")
+        starting.terminate()
+        assert "Error" not in starting.communicate()[1]
+    assert "headrace ready" in out.read_text()
+    assert starting.returncode == 0
+
+
 def test_nothing_serves_on_behind_a_killed_supervisor_and_the_next_takes_over(
     start_broker: StartBroker, store: dict[str, Any], topic: str
 ) -> None:
@@ -316,6 +340,7 @@ def test_every_node_reads_the_lake(start_broker: StartBroker, tmp_path: Path, to
         (["--nodes", "2", "--port", "65535"], "--port 65535 with --nodes 2"),
         (["--nodes", "2", "--http-port", "65535"], "--http-port 65535 with --nodes 2"),
         (["--nodes", "9", "--advertised", "here:65530"], "--advertised 65530 with --nodes 9"),
+        (["--nodes", "2", "--node-id", "2147483647"], "--node-id 2147483647 with --nodes 2"),
     ],
 )
 def test_what_could_not_work_is_refused(flags: list[str], says: str) -> None:

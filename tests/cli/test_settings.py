@@ -163,6 +163,7 @@ def test_a_misspelt_setting_is_not_taken_for_a_service(variable: str) -> None:
         ),
         ({"HEADRACE_PORT": "64KiB"}, "port = '64KiB' from environment HEADRACE_PORT must be a whole number"),
         ({"HEADRACE_STORE_TIMEOUT_MS": "5 parsecs"}, "a time in milliseconds or like 10m, at least 10ms"),
+        ({"HEADRACE_NODE_ID": "2147483648"}, "a whole number, from -1 to 2147483647"),
         ({"HEADRACE_TAIL_CACHE_BYTES": "64m"}, "a size in bytes or like 64MiB, at least -1"),
         ({"HEADRACE_DURABILITY": "sometimes"}, "must be one of always, everysec, memory"),
         ({"HEADRACE_AUTO_CREATE_TOPICS": "maybe"}, "must be true or false"),

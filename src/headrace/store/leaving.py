@@ -21,16 +21,20 @@ _PATIENCE_S = 1.0
 """For the rest, the next leader reads the store again."""
 
 
-async def leave_all(partitions: Iterable[Partition]) -> None:
-    """Leaves those that this node leads, as far as it can in a moment."""
-    led = [one for one in partitions if not one.is_gone and origin.leads(one)]
+async def leave_led(partitions: Iterable[Partition]) -> None:
+    """Leaves those that this node leads, as far as it can in a moment: others wait for them."""
+    await leave_all([one for one in partitions if not one.is_gone and origin.leads(one)], _PATIENCE_S)
+
+
+async def leave_all(partitions: list[Partition], patience_s: float) -> None:
+    """Leaves as many as it can in this time, some at once: the loop, and the clock, have to go on meanwhile."""
     closed = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE_S):
-            for at in range(0, len(led), _AT_ONCE):
-                closed += sum(await asyncio.gather(*map(leave, led[at : at + _AT_ONCE])))
-    if closed < len(led):
-        log.warning("not all partitions were closed cleanly", extra={"partitions": len(led) - closed})
+        async with asyncio.timeout(patience_s):
+            for at in range(0, len(partitions), _AT_ONCE):
+                closed += sum(await asyncio.gather(*map(leave, partitions[at : at + _AT_ONCE])))
+    if closed < len(partitions):
+        log.warning("not all partitions were closed cleanly", extra={"partitions": len(partitions) - closed})
 
 
 async def leave(partition: Partition) -> bool:

@@ -35,7 +35,7 @@ from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Outlook, View
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import ClusterKeys
-from headrace.store.leaving import leave, leave_all
+from headrace.store.leaving import leave_all, leave_led
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
 from headrace.store.partition import origin
@@ -68,6 +68,9 @@ _SECURITY_EVERY_S = 0.5
 _CLUSTER_ID_PATIENCE_S = 3 * _UPKEEP_EVERY_S
 _CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
+_LEAVE_S = 5.0
+_LEAVE_UNUSED_S = 1.0
+"""Nodes are waiting for the partitions that this one leads."""
 
 
 class Store:
@@ -199,12 +202,13 @@ class Store:
         partitions = [partition for partition in self._partitions if not partition.is_gone]
         try:
             if self.link.is_up and not self.nodes.is_leaving:
-                async with asyncio.timeout(5):
-                    await asyncio.gather(*map(leave, partitions))
+                await leave_all(partitions, _LEAVE_S)
+                await self._leave_unused()
+                async with asyncio.timeout(_LEAVE_S):
                     await self.nodes.release()
                     await self.announcements.nodes_changed()
         except (StoreError, TimeoutError) as error:
-            log.warning("leaving the store failed", extra={"why": str(error)})
+            log.warning("leaving the store failed", extra={"why": str(error) or "it does not answer"})
         await self.announcements.close()
         await self.stream_watch.close()
         await self.leases.close()
@@ -219,9 +223,16 @@ class Store:
 
     async def hand_over(self) -> None:
         """Leaves the partitions that this node leads, and its place among the nodes; the others take over at once."""
-        await leave_all(self._partitions)
+        await leave_led(self._partitions)
+        await self._leave_unused()
         await self.nodes.release()
         await self.announcements.nodes_changed()
+
+    async def _leave_unused(self) -> None:
+        with contextlib.suppress(TimeoutError, StoreError):  # then the next node takes a closer look
+            async with asyncio.timeout(_LEAVE_UNUSED_S):
+                for one in self.organisations.values():
+                    await one.catalogue.leave_unused(one.opened)
 
     async def _wait_for_cluster_id(self) -> None:
         """A store without an id that other nodes listen on was flushed: they put the id back with their next upkeep."""

@@ -349,6 +349,34 @@ async def test_a_log_that_was_never_written_to_begins_at_its_first_offset(
     assert (await produce(again, b"first")).base_offset == 0
 
 
+async def test_partitions_that_nobody_has_used_are_left_in_order_too(
+    valkey: Valkey, store: Store, open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    topic = await store.default.catalogue.create("orders", 3, configs)
+    await produce(await store.default.partition(topic, 0), b"first")
+    await store.default.catalogue.add_partitions(topic, 5)
+    await store.close()
+    valkey.restart()
+    again = await open_store(node_id=0)
+    topic = again.default.catalogue.by_name["orders"]
+    opened = [await again.default.partition(topic, number) for number in range(5)]
+    assert [partition.leader_epoch for partition in opened] == [0] * 5
+
+
+async def test_a_partition_that_another_node_uses_is_not_left_by_the_one_that_made_it(
+    store: Store, open_store: OpenStore, configs: dict[str, str], valkey: Valkey
+) -> None:
+    topic = await store.default.catalogue.create("orders", 20, configs)
+    other = await open_store(node_id=1)
+    await store.nodes.refresh()
+    await other.default.catalogue.refresh()
+    theirs = next(n for n in range(20) if store.nodes.leader(topic, n) == other.nodes.me)
+    partition = await other.default.partition(topic, theirs)
+    await produce(partition, b"theirs")
+    await store.close()
+    assert valkey.ask("HGET", partition.keys.meta, "left") is None
+
+
 async def test_a_log_of_a_version_that_noted_no_server_is_taken_up_as_it_is(
     valkey: Valkey, either: Partition, open_store: OpenStore
 ) -> None:

@@ -47,6 +47,7 @@ class ChildNode:
         self._lock = [] if lock is None else [lock]
         self._process: asyncio.subprocess.Process | None = None
         self._trouble = ""
+        self._serves = False
         self._stopping = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
         self._label: dict[str, int] = {"node": settings.node_id}
@@ -95,7 +96,7 @@ class ChildNode:
 
     async def _run(self) -> str:
         """Runs the process once; returns how it ended."""
-        self._trouble = ""
+        self._trouble, self._serves = "", False
         ours, theirs = socket.socketpair()
         descriptors = self._listeners.descriptors if self._listeners else []
         with theirs:
@@ -134,7 +135,7 @@ class ChildNode:
                 if report.trouble:
                     self._trouble = report.trouble
                     continue
-                self._label = {"node": report.node_id}
+                self._label, self._serves = {"node": report.node_id}, True
                 if self.ready.done():
                     log.info("a node is back", extra=self._label)
                 else:
@@ -142,11 +143,15 @@ class ChildNode:
         except ConnectionError:
             return  # killed before it read its orders
 
-    def _terminate(self) -> None:
-        self.pass_on(signal.SIGTERM)
-
     def pass_on(self, number: signal.Signals) -> None:
-        """Sends the process a signal, if it runs."""
+        """Sends the process a signal if it serves; while it starts, it may have no handler yet and would die of it."""
+        if self._serves:
+            self._send(number)
+
+    def _terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def _send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 

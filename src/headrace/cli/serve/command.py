@@ -19,7 +19,7 @@ from headrace.cli.serve.tls import check_listeners, open_certificates
 from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
 from headrace.cli.settings.layers import Loaded, listeners_of
 from headrace.cli.settings.options import setting_options
-from headrace.cli.settings.table import SETTINGS, Settings
+from headrace.cli.settings.table import MAX_INT32, SETTINGS, Settings
 from headrace.store.embedded.data_directory import CannotStart, are_nodes_left
 from headrace.store.usable_memory import tail_cache_bytes
 
@@ -70,6 +70,11 @@ def _check(settings: Settings) -> None:
                 f"--{flag} {port} with --nodes {settings.nodes}: the last port would be above {HIGHEST_PORT}; "
                 "choose a lower one"
             )
+    if settings.node_id + settings.nodes - 1 > MAX_INT32:
+        raise click.UsageError(
+            f"--node-id {settings.node_id} with --nodes {settings.nodes}: the last id would be above {MAX_INT32}; "
+            "choose a lower one"
+        )
     try:
         open_certificates(settings)
     except CannotStart as error:
@@ -82,8 +87,8 @@ async def _serve(settings: Settings, admin_password: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if not settings.tls_cert:  # with one, it is to be reloaded
-        loop.add_signal_handler(signal.SIGHUP, stop.set)
+    # With a certificate it asks for a reload: until nodes serve there is nothing to reload.
+    loop.add_signal_handler(signal.SIGHUP, (lambda: None) if settings.tls_cert else stop.set)
     if not settings.redis:
         await _earlier_nodes_gone(settings, stop)
     # Imported here, so that a supervisor stays small.

@@ -176,18 +176,20 @@ def _read_number(setting: Setting, value: Any) -> tuple[Any, str]:
     else:
         number = value if type(value) is int else None
     low, high = setting.low, setting.high
-    if number is not None and ((low is not None and number < low) or (high is not None and number > high)):
+    is_too_high = number is not None and high is not None and number > high
+    if is_too_high or (number is not None and low is not None and number < low):
         number = None
     what = {
         ValueKind.INTEGER: "a whole number",
         ValueKind.SIZE: "a size in bytes or like 64MiB",
         ValueKind.TIME: "a time in milliseconds or like 10m",
     }[setting.kind]
-    return number, f"{what}, {_bounds(setting)}"
+    return number, f"{what}, {_bounds(setting, is_too_high)}"
 
 
-def _bounds(setting: Setting) -> str:
-    if setting.high is not None and setting.high < MAX_INT32:
+def _bounds(setting: Setting, is_too_high: bool) -> str:
+    """The limits to name: an upper one that nobody meets by chance only to who is above it."""
+    if setting.high is not None and (is_too_high or setting.high < MAX_INT32):
         return f"from {setting.show(setting.low)} to {setting.show(setting.high)}"
     return f"at least {setting.show(setting.low)}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -122,6 +122,8 @@ class Catalogue(SharedHash):
         self._changing = asyncio.Lock()
         self.must_sweep = True
         """Whether there may be deletions that were cut short: at the start, and after any change."""
+        self._made: dict[bytes, range] = {}
+        """The partitions that this process made, by topic."""
 
     def _changed(self, changed: Mapping[str, bytes | None]) -> None:
         self.must_sweep = True  # also if nothing is new to us: a topic may have come and gone since the last look
@@ -132,8 +134,10 @@ class Catalogue(SharedHash):
                 del self.by_uuid[before.uuid]
             if topic:
                 self.by_name[name] = self.by_uuid[topic.uuid] = topic
-            if before is not None and before.uuid not in self.by_uuid and self.on_gone is not None:
-                self.on_gone(before)
+            if before is not None and before.uuid not in self.by_uuid:
+                self._made.pop(before.uuid, None)
+                if self.on_gone is not None:
+                    self.on_gone(before)
 
     async def _write_back(self, copy: list[Argument]) -> bool:
         written = -1
@@ -184,6 +188,7 @@ class Catalogue(SharedHash):
                 await self.refresh()
             made = name not in self.rows and await self.change(name, msgspec.json.encode(topic))
         if not made:
+            self._made.pop(topic.uuid, None)
             await self._unlink(*(topic.keys(self._keys, number).all() for number in range(partitions)))
             await self._give_back(topic)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -265,6 +270,8 @@ class Catalogue(SharedHash):
 
     async def _make_partitions(self, topic: Topic, first: int, total: int) -> None:
         """Makes the keys of new partitions."""
+        earlier = self._made.get(topic.uuid)
+        self._made[topic.uuid] = range(earlier.start if earlier else first, total)
         for at in range(first, total, _CREATE_AT_ONCE):
             some = range(at, min(at + _CREATE_AT_ONCE, total))
             await asyncio.gather(*(self._make_partition(topic, partition) for partition in some))
@@ -278,6 +285,22 @@ class Catalogue(SharedHash):
             await scripts.run("make_stream", [*streams, keys.meta, keys.owner], [floor, topic.id, origin])
         else:
             await scripts.run("make_partition", [keys.log, keys.index, keys.meta], [floor, origin])
+
+    async def leave_unused(self, opened: Container[tuple[bytes, int]]) -> None:
+        """Notes of partitions that this process made, and has not opened, that they are as they were made.
+
+        They count as in use from the start, in case that the store forgets that somebody opened one.
+        """
+        made = [(self.by_uuid[uuid], numbers) for uuid, numbers in self._made.items() if uuid in self.by_uuid]
+        unused = [(topic, at) for topic, numbers in made for at in numbers if (topic.uuid, at) not in opened]
+        for at in range(0, len(unused), _CREATE_AT_ONCE):
+            await asyncio.gather(*(self._leave_unused(*one) for one in unused[at : at + _CREATE_AT_ONCE]))
+
+    async def _leave_unused(self, topic: Topic, number: int) -> None:
+        keys = topic.keys(self._keys, number)
+        slot = self._topology.slot_of(keys.log)
+        origin = f"{slot.link.identity} {self._node_name}"
+        await slot.scripts.run("leave_unused", [keys.meta, keys.there, keys.log], [origin])
 
     async def _give_back(self, ours: Topic) -> None:
         """Streams of a topic that was first get their owner back: they would outlive it, and be the next topic's."""

@@ -86,6 +86,14 @@ SOURCES = _OF_ROOMS | {
         redis.call('HSET', KEYS[1], 'left', ARGV[2])
         return 1
     """,
+    # The same for a partition that its maker never opened: somebody may have written to it all the same.
+    "leave_unused": """
+        if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
+        if redis.call('HGET', KEYS[1], 'server') ~= ARGV[1] then return 0 end
+        if redis.call('XLEN', KEYS[3]) > 0 then return 0 end
+        redis.call('HSET', KEYS[1], 'left', 0)
+        return 1
+    """,
     "save_trouble": """
         if redis.call('EXISTS', KEYS[2]) == 0 then return -1 end
         if ARGV[1] == '' then redis.call('HDEL', KEYS[1], 'trouble')
