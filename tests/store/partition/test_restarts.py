@@ -336,3 +336,14 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_others_from_being_r
         valkey.go_back_to(checkpoint)
     await until(lambda: valkey.ask("XLEN", lost.keys.log) == 6)
     assert values(await all_of(lost)) == numbers(0, 6)
+
+
+async def test_a_store_that_answers_later_than_a_look_may_take_is_looked_at_to_the_end(
+    either: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overdue batches are answered between the parts of the wait, and what was asked for counts when it comes."""
+    await produce_each(either, 0, 3)
+    monkeypatch.setattr("headrace.store.partition.appending._LOOK_S", 0)
+    either.doubt()
+    await produce_each(either, 3, 6)
+    assert values(await all_of(either)) == numbers(0, 6)

@@ -22,6 +22,7 @@ from headrace.store.partition.sequences.producers import Coming
 from headrace.store.partition.sequences.verification import Verification
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.store.redis.wire import Then
+from headrace.store.shared_work import retrieve
 from headrace.wire.batch import BatchHeader
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -309,31 +310,38 @@ class Appender(ABC, Generic[F]):
     async def _recover_until_sure(self, pause_s: float) -> None:
         """Waits for the store, resolves the unknown outcome, then goes on; expired batches are given up."""
         partition = self._partition
+        looking: asyncio.Task[None] | None = None
         try:
             while self._give_up_overdue():
                 await asyncio.sleep(pause_s)
                 pause_s = RETRY_PAUSE_S
                 try:
                     await partition.link.wait_up(RETRY_PAUSE_S)
-                    async with asyncio.timeout(_LOOK_S):
-                        await partition.confirm()
+                    if looking is None:
+                        looking = asyncio.create_task(partition.confirm(), name=f"look at {partition!r}")
+                        looking.add_done_callback(retrieve)
+                    ended, _ = await asyncio.wait([looking], timeout=_LOOK_S)
+                    if not ended:
+                        continue  # the same look is waited for again: a new one would take as long
+                    look, looking = looking, None
+                    look.result()
                     await self._settle()
                     break
-                except TimeoutError:
-                    continue  # the look goes on, and may be waited for again
                 except PartitionGone as error:
                     self._fail_all(error)
                 except RedisError as error:
                     if not error.passes_by_itself:
                         partition.shard.memory.note_trouble(error)
                         self._fail_all(error)
-                except StoreError:
+                except (StoreError, TimeoutError):
                     continue
         except Exception:
             log.exception("appending stopped", extra={"partition": repr(partition)})
             self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"appending to {partition!r} failed"))
         finally:
             self._recovering = None
+            if looking is not None:
+                looking.cancel()
         self._resume()
 
     def _resume(self) -> None:
