@@ -70,7 +70,6 @@ _CLUSTER_ID_POLL_S = 0.05
 _TOLD_TOPICS = 10
 _LEAVE_S = 5.0
 _LEAVE_UNUSED_S = 1.0
-"""Nodes are waiting for the partitions that this one leads."""
 
 
 class Store:
@@ -203,10 +202,8 @@ class Store:
         try:
             if self.link.is_up and not self.nodes.is_leaving:
                 await leave_all(partitions, _LEAVE_S)
-                await self._leave_unused()
                 async with asyncio.timeout(_LEAVE_S):
-                    await self.nodes.release()
-                    await self.announcements.nodes_changed()
+                    await self._release()
         except (StoreError, TimeoutError) as error:
             log.warning("leaving the store failed", extra={"why": str(error) or "it does not answer"})
         await self.announcements.close()
@@ -224,11 +221,12 @@ class Store:
     async def hand_over(self) -> None:
         """Leaves the partitions that this node leads, and its place among the nodes; the others take over at once."""
         await leave_led(self._partitions)
-        await self._leave_unused()
+        await self._release()
+
+    async def _release(self) -> None:
+        """Gives up the node's place. Partitions that nobody used come last: no client waits for another leader."""
         await self.nodes.release()
         await self.announcements.nodes_changed()
-
-    async def _leave_unused(self) -> None:
         with contextlib.suppress(TimeoutError, StoreError):  # then the next node takes a closer look
             async with asyncio.timeout(_LEAVE_UNUSED_S):
                 for one in self.organisations.values():
