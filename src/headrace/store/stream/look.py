@@ -193,6 +193,8 @@ async def go_behind_lost(partition: StreamPartition) -> None:
     if await losses.has_margin(partition):
         partition.end = max(partition.end, partition.floor)
         return
+    # Before the id is raised: the next try would take what this one skipped for entries that somebody removed.
+    await partition.context.catalogue.check_copies()
     link, keys, ids = partition.link, partition.keys, partition.ids
     seconds, microseconds = await link.call("TIME")
     last = ids.natural_id(((int(seconds) * 1000 + int(microseconds) // 1000) << ids.bits) - 1)
