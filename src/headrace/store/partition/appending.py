@@ -17,12 +17,12 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from headrace.store.partition.pending import Appended, AwaitedBatch, Pending
+from headrace.store.partition.pending import Appended, AwaitedBatch, Pending, are_awaited
 from headrace.store.partition.sequences.producers import Coming
 from headrace.store.partition.sequences.verification import Verification
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.store.redis.wire import Then
-from headrace.store.shared_work import retrieve
+from headrace.store.shared_work import WorkInParts
 from headrace.wire.batch import BatchHeader
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -310,21 +310,15 @@ class Appender(ABC, Generic[F]):
     async def _recover_until_sure(self, pause_s: float) -> None:
         """Waits for the store, resolves the unknown outcome, then goes on; expired batches are given up."""
         partition = self._partition
-        looking: asyncio.Task[None] | None = None
+        look = WorkInParts(partition.confirm, f"look at {partition!r}")
         try:
             while self._give_up_overdue():
                 await asyncio.sleep(pause_s)
                 pause_s = RETRY_PAUSE_S
                 try:
                     await partition.link.wait_up(RETRY_PAUSE_S)
-                    if looking is None:
-                        looking = asyncio.create_task(partition.confirm(), name=f"look at {partition!r}")
-                        looking.add_done_callback(retrieve)
-                    ended, _ = await asyncio.wait([looking], timeout=_LOOK_S)
-                    if not ended:
-                        continue  # the same look is waited for again: a new one would take as long
-                    look, looking = looking, None
-                    look.result()
+                    if not await look.has_ended(_LOOK_S):
+                        continue
                     await self._settle()
                     break
                 except PartitionGone as error:
@@ -340,8 +334,7 @@ class Appender(ABC, Generic[F]):
             self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"appending to {partition!r} failed"))
         finally:
             self._recovering = None
-            if looking is not None:
-                looking.cancel()
+            look.cancel()
         self._resume()
 
     def _resume(self) -> None:
@@ -351,7 +344,7 @@ class Appender(ABC, Generic[F]):
             if flight is not None or self._queue:
                 self._recover(pause_s=RETRY_PAUSE_S)
             return
-        may_resend = flight is not None and _is_awaited(flight) and self._is_verified(flight)
+        may_resend = flight is not None and are_awaited(flight.pendings) and self._is_verified(flight)
         if flight is not None and may_resend and (again := self._prepare_resend(flight)) is not None:
             self._send(again)
             return
@@ -379,7 +372,7 @@ class Appender(ABC, Generic[F]):
             if pending.is_answered and producer_id >= 0:
                 given_up.add(producer_id)
         self._queue = deque(pending for pending in self._queue if not pending.is_answered)
-        if self._flight is not None and not _is_awaited(self._flight):
+        if self._flight is not None and not are_awaited(self._flight.pendings):
             self._flight = None  # should it still arrive, the next append is refused and finds it
         return self._flight is not None or bool(self._queue)
 
@@ -401,8 +394,3 @@ class Appender(ABC, Generic[F]):
 def _will_come(header: BatchHeader, coming: dict[int, Coming]) -> None:
     in_transaction = header.is_transactional and not header.is_control
     coming[header.producer_id] = Coming(header.producer_epoch, header.last_sequence, in_transaction)
-
-
-def _is_awaited(flight: Flight) -> bool:
-    """Whether anybody still waits for one of its batches."""
-    return any(not pending.is_answered for pending in flight.pendings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -79,3 +80,8 @@ class AwaitedBatch(Pending, kw_only=True):
         if not self.outcome.done():
             self.outcome.set_exception(error)
             self.outcome.exception()  # a caller that has gone away does not make it an unhandled one
+
+
+def are_awaited(pendings: Iterable[Pending]) -> bool:
+    """Whether anybody still waits for one of them."""
+    return any(not pending.is_answered for pending in pendings)
