@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
+from headrace.store.embedded.ports import HOST, free_ports
+from headrace.store.embedded.trial import TrialServer
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
 from headrace.store.redis.link import RedisLink
 from headrace.store.redis.wire import RedisWire
 from headrace.store.store import Store
+from tests.relays import network
+from tests.replicated import replicated
 from tests.store.conftest import OpenStore
 from tests.store.produced import until
 from tests.store.proxy import Proxy
@@ -134,6 +139,34 @@ async def test_a_connection_that_breaks_at_once_is_not_made_in_a_hurry(
     with pytest.raises(StoreAway) as raised:
         await store.link.call("PING")
     assert str(raised.value).count("the store is unavailable") == 1
+
+
+async def test_a_link_that_only_listens_notices_that_its_server_vanished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends nothing, so it would be told nothing, ever."""
+    monkeypatch.setattr("headrace.store.redis.wire._LISTENER_EVERY_S", 0.05)
+    with replicated(tmp_path / "servers", replicas=0) as servers, network() as net:
+        (port,) = free_ports(1)
+        relay = net.relay((HOST, port), (HOST, servers.primary.port))
+        heard: list[bytes] = []
+        link = RedisLink(parse_address(f"redis://{HOST}:{port}"), "listener", 200)
+        link.listen_to("news", heard.append)
+        try:
+            await link.start()
+            await until(lambda: servers.primary.ask("PUBLISH", "news", "first") and b"first" in heard)
+            relay.lose_track()
+            await until(lambda: servers.primary.ask("PUBLISH", "news", "second") and b"second" in heard)
+            assert link.generation > 1
+            generation, asked = link.generation, _pings(servers.primary)
+            await until(lambda: _pings(servers.primary) > asked + 10)
+            assert link.generation == generation, "a server that answers is not given up"
+        finally:
+            await link.close()
+
+
+def _pings(server: TrialServer) -> int:
+    return int(server.info("commandstats").get("cmdstat_ping", "calls=0").split(",")[0].removeprefix("calls="))
 
 
 async def test_a_closed_link_stays_closed(store: Store) -> None:

@@ -291,13 +291,13 @@ class RedisLink:
         self.generation += 1
         self.server = facts
         if self._channel:
-            wire.listen(self._channel)
+            wire.listen(self._channel, self.timeout_s)
 
     def listen_to(self, channel: str, on_message: Callable[[bytes], None]) -> None:
         """Subscribes this link to a channel, on this connection and all later ones."""
         self._channel, self.on_message = channel, on_message
         if self.wire is not None and not self.wire.closed.done():
-            self.wire.listen(channel)
+            self.wire.listen(channel, self.timeout_s)
 
     async def _keep(self) -> None:
         """Watches the connection; makes a new one whenever it is gone."""

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import hiredis
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _SEND_BUFFER_BYTES = 4 << 20
 _HELD_BACK_BYTES = 256 << 10
+_LISTENER_EVERY_S = 2.0
+"""How often the server of a subscription is asked whether it is there."""
 _FAILED = "processing a reply from redis failed"
 
 Then = Callable[[Any, Exception | None], None]
@@ -122,10 +125,26 @@ class RedisWire(asyncio.Protocol):
         if chunks and self._transport is not None and not self._is_aborted and not self.closed.done():
             self._transport.writelines(chunks)
 
-    def listen(self, channel: str) -> None:
-        """Subscribes. From now on messages come without being asked for."""
+    def listen(self, channel: str, timeout_s: float) -> None:
+        """Subscribes. From now on messages come without being asked for.
+
+        Nothing else is sent, and a server that vanished says nothing: so it is asked now and then whether it is there.
+        """
         if self._transport is not None:
             self._transport.write(hiredis.pack_command(cast("Any", ("SUBSCRIBE", channel))))
+            self._ask_whether_there(timeout_s, was_silent=False)
+
+    def _ask_whether_there(self, timeout_s: float, *, was_silent: bool) -> None:
+        """Any reply will do, also a refusal. Given up after two silent looks, as in `check_overdue`."""
+        if self._transport is None or not self.is_open:
+            return
+        is_silent = 0 < timeout_s < time.monotonic() - self._last_heard
+        if was_silent and is_silent:
+            self.abort(f"nothing was heard for {timeout_s:g} s")
+            return
+        self._transport.write(hiredis.pack_command(("PING",)))
+        look = partial(self._ask_whether_there, timeout_s, was_silent=is_silent)
+        self.loop.call_later(_LISTENER_EVERY_S, look)
 
     def data_received(self, data: bytes) -> None:
         self._last_heard = now = time.monotonic()
@@ -163,6 +182,8 @@ class RedisWire(asyncio.Protocol):
     def _pushed(self, reply: Any) -> None:
         """Handles pushes to a subscribed link: messages, and the reply to its subscription."""
         if isinstance(reply, hiredis.ReplyError):
+            if "'ping'" in str(reply):
+                return
             log.error("redis does not allow subscribing", extra={"link": self._link.name, "why": str(reply)})
         elif reply[0] == b"message" and self._link.on_message is not None:
             self._link.on_message(reply[2])
