@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from signal import Signals
 
@@ -22,6 +23,7 @@ from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import RedisError, StoreRefused
 from headrace.store.redis.topology import slot_number
 from headrace.store.store import Store
+from tests.broker_process import wait_until
 from tests.clusters import ClusterOfServers, running
 from tests.store.partition.test_contract import produce_each
 from tests.store.produced import produce, until
@@ -149,6 +151,37 @@ async def test_a_server_that_is_no_cluster_and_one_that_is_are_told_apart(
 ) -> None:
     with pytest.raises(StoreRefused, match=r"is part of a cluster; start with --redis redis\+cluster://127.0.0.1:"):
         await open_on(f"redis://{servers.servers[0]}")
+
+
+async def test_a_server_without_a_name_among_named_ones_is_reached_at_its_address(
+    tmp_path: Path, open_on: Open, topic: str
+) -> None:
+    """Whichever server is asked: what it was asked as says nothing about where another one is."""
+    with running(ClusterOfServers(tmp_path / "servers", primaries=3, replicas=0)) as servers:
+        *named, nameless = servers.servers
+        for server in servers.servers:
+            server.ask("CONFIG", "SET", "cluster-preferred-endpoint-type", "hostname")
+        for server in named:
+            server.ask("CONFIG", "SET", "cluster-announce-hostname", "localhost")
+        wait_until(lambda: all(_hosts(one) == {b"localhost", b"?"} for one in servers.servers), "no names", 30)
+        store = await open_on(servers.url, prefix=topic)
+        key = next(f"{at}" for at in count() if servers.owner_of_key(f"{at}") is nameless)
+        slot = store.topology.slot_of(key)
+        timeline = slot.link.timeline
+        for _ in range(2):  # once from whoever was named, then from those that the map names
+            await store.topology._refresh()  # type: ignore[attr-defined]
+            assert repr(slot.shard) == f"redis://{nameless}"
+        assert slot.link.timeline == timeline
+        await asyncio.to_thread(servers.move, [slot.number], named[0])
+        await slot.link.call("SET", key, 1)
+        await asyncio.to_thread(servers.move, [slot.number], nameless)
+        await until(lambda: repr(slot.shard) == f"redis://{nameless}")
+        await slot.link.call("SET", key, 2)
+        assert nameless.ask("GET", key) == b"2"
+
+
+def _hosts(server: TrialServer) -> set[bytes]:
+    return {node[0] for row in server.ask("CLUSTER", "SLOTS") for node in row[2:]}
 
 
 async def test_a_dead_seed_is_passed_over(servers: ClusterOfServers, open_on: Open, topic: str) -> None:

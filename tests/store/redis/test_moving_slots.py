@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from signal import Signals
 
 import pytest
@@ -165,3 +166,29 @@ async def test_a_log_that_is_read_where_its_slot_is_moving_to_is_not_confirmed_w
         assert partition.high_watermark == shown
     await partition.copies.confirmed(appended, 1, TIMEOUT_S)
     assert partition.high_watermark == partition.end > shown
+
+
+async def test_a_server_that_gets_its_first_slot_key_by_key_is_kept_and_is_no_other_store(
+    tmp_path: Path, topic: str
+) -> None:
+    """Open transactions are aborted when the store is another one: nothing was lost here."""
+    with running(ClusterOfServers(tmp_path / "servers", replicas=0)) as cluster:
+        store = await open_store(cluster, topic, 0)
+        try:
+            empty = await asyncio.to_thread(cluster.add_server)
+            await asyncio.to_thread(cluster.introduce, cluster.servers[0], empty)
+            await asyncio.to_thread(cluster.wait_whole)
+            slot, server = store.topology.slot_of(f"{{{topic}}}:things"), store.transactions.server
+            cluster.begin_move(slot.number, empty)
+            await slot.link.call("SET", f"{{{topic}}}:first", "sent on")
+            connected = empty.info("stats")["total_connections_received"]
+            sent_on, all_shards = next(one for one in store.topology.shards if one.name.endswith(f":{empty.port}")), 4
+            for number in range(3):
+                await store.topology._refresh()  # type: ignore[attr-defined]
+                assert len(store.topology.shards) == all_shards
+                assert sent_on.link.is_up
+                assert store.transactions.server == server
+                await slot.link.call("SET", f"{{{topic}}}:{number}", "sent on")
+            assert int(empty.info("stats")["total_connections_received"]) < int(connected) + 5, "each look is one"
+        finally:
+            await store.close()

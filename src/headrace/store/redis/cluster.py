@@ -18,6 +18,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address, HostPort
@@ -36,6 +37,10 @@ _ANSWER_S = 2.0
 _LATER_ANSWER_S = 0.25
 """How long the other servers may take once one has answered."""
 _START_PATIENCE_S = 5.0
+_ASKED_FOR_S = 30.0
+"""A server without slots is kept so long after a command was sent on to it: it is getting its first one."""
+_NAMELESS = "?"
+"""The host of a server without one, where `cluster-preferred-endpoint-type` is hostname."""
 _BELIEVE_AGAIN_S = 30.0
 """After so long without an answer of the epoch that is known a lower one is believed: the cluster was made anew."""
 
@@ -60,6 +65,12 @@ class ClusterTopology(Topology):
         self._shards: dict[HostPort, Shard] = {}
         self._slots: dict[int, Slot] = {}
         self._map = ClusterMap(-1, False, {}, frozenset())
+        self._with_slots: set[HostPort] = set()
+        """The servers that have some, by this map or by a redirect since."""
+        self._asked_at: dict[HostPort, float] = {}
+        """When commands were last sent on to servers that a slot is moving to."""
+        self._links: WeakSet[RedisLink] = WeakSet()
+        """Connections that others asked for."""
         self._heard_at = 0.0
         self._changes = 0
         self._nobody = Shard(address, options)
@@ -128,12 +139,20 @@ class ClusterTopology(Topology):
         return self._changes + sum(shard.link.timeline for shard in self._shards.values())
 
     @property
+    def identity(self) -> str:
+        """Of those with slots: one that gets its first key by key has nothing yet that it could lose."""
+        shards = (shard for place, shard in self._shards.items() if place in self._with_slots)
+        return " ".join(sorted(shard.link.identity for shard in shards if shard.link.server))
+
+    @property
     def streams_share_a_read(self) -> bool:
         return False  # CROSSSLOT, also where one server has both
 
     def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
         async def locate() -> Address:
             if slot is not None:
+                if slot.shard is self._nobody:  # its address is none
+                    raise StoreAway(f"{self.address}: no server has slot {slot.number}")
                 return slot.shard.link.address
             up = [shard for shard in self.shards if shard.link.is_up] or self.shards
             return random.choice(up).link.address if up else self.address.at(random.choice(self.address.seeds))
@@ -145,6 +164,7 @@ class ClusterTopology(Topology):
         link = RedisLink(self.address, name, timeout_ms, locate=locate)
         link.on_redirect, link.on_trouble = partial(self._redirected, link=link), self._due.set
         link.locate_anew = locate_anew if slot is not None else None
+        self._links.add(link)
         return link
 
     # -- the map ------------------------------------------------------------------------------------------------
@@ -168,7 +188,14 @@ class ClusterTopology(Topology):
         self._due.set()
         kind, number, where = error.text.split(" ")[:3]
         host, _, port = where.rpartition(":")
-        shard = self._shard_at(HostPort(host.strip("[]") or link.address.host, int(port)))
+        if host == _NAMELESS:
+            return self._owner(int(number))  # only the map has its address
+        place = HostPort(host.strip("[]") or link.address.host, int(port))
+        if kind == "ASK":
+            self._asked_at[place] = asyncio.get_running_loop().time()
+        else:
+            self._with_slots.add(place)
+        shard = self._shard_at(place)
         slot = self._slots.get(int(number))
         if kind == "MOVED" and slot is not None and slot.shard is not shard:
             self._changes += 1
@@ -177,9 +204,9 @@ class ClusterTopology(Topology):
 
     def _adopt(self, new: ClusterMap) -> None:
         self._heard_at = asyncio.get_running_loop().time()
-        self._map = new
+        self._map, self._with_slots = new, set(new.owners.values())
         moved, is_first = 0, not self._shards
-        for place in set(new.owners.values()):
+        for place in self._with_slots:
             self._shard_at(place)
         for number, slot in self._slots.items():
             shard = self._owner(number)
@@ -188,11 +215,12 @@ class ClusterTopology(Topology):
                 moved += 1
         if moved and not is_first:
             self._changes += 1
-            log.info("slots moved", extra={"slots": moved, "servers": len(set(new.owners.values()))})
-        self._let_go(set(new.owners.values()))
+            log.info("slots moved", extra={"slots": moved, "servers": len(self._with_slots)})
+        self._asked_at = {place: at for place, at in self._asked_at.items() if self._heard_at - at < _ASKED_FOR_S}
+        self._let_go(self._with_slots | self._asked_at.keys())
 
     def _let_go(self, needed: set[HostPort]) -> None:
-        """Closes the ways to servers that have no slots any more."""
+        """Closes the ways to servers that have no slots any more: they may not be part of the cluster, either."""
         used = {id(slot.shard) for slot in self._slots.values()}
         for place in [place for place in self._shards if place not in needed]:
             if id(self._shards[place]) not in used:
@@ -201,6 +229,9 @@ class ClusterTopology(Topology):
                 task = asyncio.create_task(shard.close(), name=f"leave {place}")
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
+                for link in self._links:
+                    if link.address == shard.link.address:
+                        link.drop("the server has no slots any more")
 
     async def _keep(self) -> None:
         while True:
@@ -289,6 +320,9 @@ async def _read_map(link: RedisLink) -> ClusterMap:
 
 
 def _place_of(node: list[Any], asked: str) -> HostPort:
-    """An empty host is the one that was asked."""
+    """An empty host is the one that was asked. A server that has no name among others has its address behind it."""
     host = (node[0] or b"").decode()
-    return HostPort(asked if host in ("", "?") else host, int(node[1]))
+    if host == _NAMELESS:
+        facts = node[3] if len(node) > 3 else []
+        host = dict(zip(facts[::2], facts[1::2], strict=True)).get(b"ip", b"").decode()
+    return HostPort(host or asked, int(node[1]))
