@@ -35,6 +35,8 @@ from headrace.wire.control import EndMarker, end_marker
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from headrace.store.partition.base import Partition
+    from headrace.store.partition.pending import Appended
     from headrace.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -104,8 +106,7 @@ class Finisher:
             ending, was_prepared, number = thing.state.ending, thing.state.is_prepared, thing.state.number
             try:
                 if ending is not None:
-                    async with self._turns:
-                        await self.spread(thing, ending, again=not was_prepared)
+                    await self.spread(thing, ending, again=not was_prepared)
                 await self._mark_finished(thing, number, server)
                 if was_prepared and ending is not None:
                     self.finished["commit" if ending.commit else "abort"] += 1
@@ -169,17 +170,23 @@ class Finisher:
         return False
 
     async def spread(self, thing: Thing[TransactionalId], ending: Ending, *, again: bool = False) -> None:
-        """Gives all whom it concerns the verdict; raises the last trouble if some did not get it."""
+        """Gives all whom it concerns the verdict; raises the last trouble if some did not get it.
+
+        Only some do so at once. Waiting for replicas is nobody's turn: it may last for as long as they are away.
+        """
         marks = _Marks(self._store, thing, ending, again=again)
         troubles: list[BaseException] = []
-        for at in range(0, len(ending.partitions), _AT_ONCE):
-            troubles += await marks.write(ending.partitions[at : at + _AT_ONCE])
-        for group_id in ending.groups if not troubles else ():
-            await self._store.transactions.give_verdict(
-                thing.name.org, group_id, ending.producer_id, ending.number, commit=ending.commit
-            )
+        async with self._turns:
+            for at in range(0, len(ending.partitions), _AT_ONCE):
+                troubles += await marks.write(ending.partitions[at : at + _AT_ONCE])
         if troubles:
             raise next((trouble for trouble in troubles if isinstance(trouble, Replaced)), troubles[-1])
+        await marks.are_confirmed()
+        async with self._turns:
+            for group_id in ending.groups:
+                await self._store.transactions.give_verdict(
+                    thing.name.org, group_id, ending.producer_id, ending.number, commit=ending.commit
+                )
 
 
 class _Marks:
@@ -195,6 +202,8 @@ class _Marks:
         """Whether they may be there, and records of a later transaction behind them."""
         epoch = int(self._owner.split(".", 1)[0])
         self._marker = EndMarker(ending.commit, epoch, b"%d" % ending.number)
+        self._appended: list[tuple[Partition, asyncio.Future[Appended]]] = []
+        """Markers that this node appended, and that replicas may not have yet."""
 
     async def write(self, places: tuple[tuple[str, int], ...]) -> list[BaseException]:
         """Appends the markers; returns the errors."""
@@ -202,6 +211,12 @@ class _Marks:
         work = [self._mark(topic, place[1]) for place, topic in found if topic is not None and not topic.is_stream]
         outcomes = await asyncio.gather(*work, return_exceptions=True)
         return [outcome for outcome in outcomes if outcome is not None]
+
+    async def are_confirmed(self) -> None:
+        """Returns once enough replicas have the markers."""
+        for partition, appended in self._appended:
+            with contextlib.suppress(PartitionGone):
+                await partition.copies.until_confirmed(appended)
 
     async def _topic(self, topic_id: str) -> Topic | None:
         """None if it was deleted."""
@@ -240,7 +255,9 @@ class _Marks:
         verification.answered(moment)
         header = read_header(batch)
         writer, data = partition.writer, memoryview(bytearray(batch))
-        await partition.copies.until_confirmed(writer.submit(data, header, _MARKER_WAIT_S, verification=verification))
+        appended = writer.submit(data, header, _MARKER_WAIT_S, verification=verification)
+        await appended
+        self._appended.append((partition, appended))
 
     async def _outbid(self, topic: Topic, number: int) -> None:
         """The id is ours, but the store forgot an owner with a higher number, whose marker the log has."""
