@@ -8,7 +8,7 @@ without losing their place. A name is kept only while it has state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.broker.owned.contract import Kind, Name, State
@@ -124,11 +124,27 @@ class Runtime(Generic[State]):
             await self._store.nodes.look_again()
 
     async def look_at_all(self, org: str) -> list[Thing[State]]:
-        """Every thing of this node; raises if one cannot be loaded."""
+        """Every thing of this node; raises if one cannot be loaded, when all others are."""
+        return await self._look_at([name for name in await self.names(org) if self.may_decide(name)])
+
+    async def load_all(self, org: str) -> None:
+        """Loads what of this node is not here yet; raises if something cannot be loaded, when all else is."""
         names = [name for name in await self.names(org) if self.may_decide(name)]
+        await self._look_at([name for name in names if (one := self.things.get(name)) is None or not one.is_settled])
+
+    async def _look_at(self, names: Sequence[Name]) -> list[Thing[State]]:
+        """A server that is away has only some of them."""
         found: list[Thing[State]] = []
+        trouble: BaseException | None = None
         for at in range(0, len(names), _LOAD_AT_ONCE):
-            found += await asyncio.gather(*(self.look(name) for name in names[at : at + _LOAD_AT_ONCE]))
+            looks = (self.look(name) for name in names[at : at + _LOAD_AT_ONCE])
+            for outcome in await asyncio.gather(*looks, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    trouble = trouble or outcome
+                else:
+                    found.append(outcome)
+        if trouble is not None:
+            raise trouble
         return found
 
     async def names(self, org: str) -> Iterable[Name]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Generic
 
 from headrace.broker.owned.contract import State
@@ -39,27 +40,35 @@ class OwnedUpkeep(Generic[State]):
 
     async def run(self) -> None:
         """Works until it is cancelled."""
-        title = self._runtime.kind.title
         while True:
-            try:
+            with self._postponing():
                 self.let_go_what_moved()
-                await self._load_what_came()
+            for org in self._runtime.organisations:
+                with self._postponing():
+                    await self._load_what_came(org)
+            with self._postponing():
                 await self._check_what_is_here()
-            except KafkaError as error:
-                log.debug(f"upkeep of {title}s is postponed", extra={"why": str(error)})
-            except Exception:
-                log.exception(f"upkeep of {title}s failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until_tick(_EVERY_S)):
                     await self._woken.wait()
             self._woken.clear()
 
-    async def _load_what_came(self) -> None:
+    @contextlib.contextmanager
+    def _postponing(self) -> Iterator[None]:
+        """Around a part of the work: one that fails does not keep the others back, whose servers may be well."""
+        title = self._runtime.kind.title
+        try:
+            yield
+        except KafkaError as error:
+            log.debug(f"upkeep of {title}s is postponed", extra={"why": str(error)})
+        except Exception:
+            log.exception(f"upkeep of {title}s failed")
+
+    async def _load_what_came(self, org: str) -> None:
         term = self._runtime.term
-        for org in self._runtime.organisations:
-            if self._loaded.get(org) != term:
-                await self._runtime.look_at_all(org)
-                self._loaded[org] = term
+        if self._loaded.get(org) != term:
+            await self._runtime.load_all(org)
+            self._loaded[org] = term
 
     def let_go_what_moved(self) -> None:
         """Lets things go that other nodes own by now."""
@@ -84,4 +93,5 @@ class OwnedUpkeep(Generic[State]):
         runtime = self._runtime
         for thing in list(runtime.things.values()):
             if runtime.is_mine(thing.name) and not thing.is_settled and thing.link.is_up:
-                await runtime.look(thing.name)
+                with self._postponing():
+                    await runtime.look(thing.name)
