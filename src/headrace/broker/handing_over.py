@@ -1,8 +1,9 @@
 """Orderly shutdown with other nodes running: they own partitions and groups before clients are told so.
 
 New requests are held meanwhile: queued batches are appended, each partition is closed with a snapshot of its producers,
-the lease is released and the other nodes are notified. Held requests are then answered from the new state: another node
-leads (6), another one coordinates (16). One metadata refresh, at any node, leads clients there.
+the lease is released, and the other nodes say that they know. Held requests are then answered from the new state:
+another node leads (6), another one coordinates (16). One metadata refresh, at any node, leads clients there: one that
+leads back here costs a client seconds, if it goes on trying to connect to a node that is gone.
 """
 
 from __future__ import annotations

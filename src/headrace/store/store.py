@@ -203,7 +203,9 @@ class Store:
             if self.link.is_up and not self.nodes.is_leaving:
                 await leave_all(partitions, _LEAVE_S)
                 async with asyncio.timeout(_LEAVE_S):
-                    await self._release()
+                    await self.nodes.release()
+                    await self.announcements.nodes_changed()
+                    await self.leave_unused()
         except (StoreError, TimeoutError) as error:
             log.warning("leaving the store failed", extra={"why": str(error) or "it does not answer"})
         await self.announcements.close()
@@ -219,14 +221,14 @@ class Store:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def hand_over(self) -> None:
-        """Leaves the partitions that this node leads, and its place among the nodes; the others take over at once."""
+        """Leaves the partitions that this node leads, and its place among the nodes; returns once the others know."""
         await leave_led(self._partitions)
-        await self._release()
-
-    async def _release(self) -> None:
-        """Gives up the node's place. Partitions that nobody used come last: no client waits for another leader."""
         await self.nodes.release()
-        await self.announcements.nodes_changed()
+        await self.announcements.left()
+        await self.leave_unused()
+
+    async def leave_unused(self) -> None:
+        """Leaves the partitions that nobody used, as far as it can in a moment. No client waits for them."""
         with contextlib.suppress(TimeoutError, StoreError):  # then the next node takes a closer look
             async with asyncio.timeout(_LEAVE_UNUSED_S):
                 for one in self.organisations.values():

@@ -8,7 +8,8 @@ lost announcement costs a delay, never a record.
 
 A change of topics is answered by every node that has applied it. Whoever created or deleted a topic waits for that: a
 node that still had a deleted topic would serve its records from memory as those of the next topic of that name, and
-consumers would skip as many of the new ones.
+consumers would skip as many of the new ones. A node that leaves waits in the same way, but only for a moment: clients
+that it sends away ask the others who leads, and must not be sent back.
 
 It is a plain channel. In a cluster every server forwards every message, which is fine for a few, and a node may
 subscribe at any server. A sharded channel would end whenever its slot moves, and needs Redis 7.
@@ -33,6 +34,10 @@ _NO_TOPIC = f"{kafka_uuid(bytes(16))} 0"
 _WORDS_OF_AN_APPEND = 2
 _FOUND_S = 2.0
 """By then a node that hears nothing has found a change of topics in its upkeep."""
+_NODES = "#nodes"
+"""Stands where a change of topics names its organisation, which has no such name."""
+_KNOWN_S = 0.25
+"""How long a node that leaves waits for others to know it; one that hangs would be waited for in vain."""
 
 
 class Announcements:
@@ -56,6 +61,13 @@ class Announcements:
     async def nodes_changed(self) -> None:
         """Announces that nodes came or went."""
         await self._store.link.call("PUBLISH", self._store.keys.announcements, self._store.nodes.me.id)
+
+    async def left(self) -> None:
+        """Announces that this node gave up its place; returns once the others know it, or after a moment."""
+        await self.nodes_changed()
+        version = self._store.clock.wall_ms()  # an answer to an earlier process of this id is none to this one
+        self._post_version(_NODES, version, self._store.nodes.me.id)
+        await self._until_applied(_NODES, version, _KNOWN_S)
 
     async def close(self) -> None:
         await self._link.close()
@@ -82,8 +94,12 @@ class Announcements:
         if nodes.is_alone:
             return
         self._post_version(organisation, version, nodes.me.id)
+        await self._until_applied(organisation, version, max(self._store.options.node_lease_ms / 1000, _FOUND_S))
+
+    async def _until_applied(self, organisation: str, version: int, patience_s: float) -> None:
+        nodes = self._store.nodes
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(self._store.options.node_lease_ms / 1000, _FOUND_S)):
+            async with asyncio.timeout(patience_s):
                 while any(
                     self._applied.get((organisation, node.id), -1) < version
                     for node in nodes.live
@@ -124,12 +140,27 @@ class Announcements:
             self._go_on()
 
     async def _apply(self, organisation: str, version: int, asker: int) -> None:
-        """Applies a change of topics, and says so."""
+        """Applies a change of topics, or of the nodes, and says so."""
+        if organisation == _NODES:
+            if await self._forget_node(asker):
+                self._post_version(organisation, version, asker)
+            return
         known = self._store.organisations.get(organisation)
         if known is not None and known.catalogue.version < version:
             await known.catalogue.refresh()
         if known is None or known.catalogue.version >= version:
             self._post_version(organisation, version, asker)
+
+    async def _forget_node(self, node_id: int) -> bool:
+        """Whether a node that left is not listed any more; where a renewal is under way, that is what looks."""
+        nodes = self._store.nodes
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KNOWN_S):
+                await nodes.look_again()
+                while any(node.id == node_id for node in nodes.live):
+                    await self._progress.wait()
+                return True
+        return False
 
     def _go_on(self) -> None:
         self._progress.set()

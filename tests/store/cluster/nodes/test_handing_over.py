@@ -1,7 +1,9 @@
-"""A node that leaves: its partitions are closed one by one, and its lease is given back whatever becomes of one."""
+"""A node that leaves: its partitions are closed one by one, its lease is given back whatever becomes of one, and it
+waits for the others to know that."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -35,3 +37,48 @@ async def test_a_partition_that_cannot_be_closed_keeps_neither_others_nor_the_le
     assert "not all partitions were closed cleanly" in caplog.messages
     staying = await open_store(node_id=1, node_lease_ms=LEASE_MS)
     await until(lambda: [node.id for node in staying.nodes.live] == [1])
+
+
+async def test_a_node_that_leaves_waits_until_the_others_do_not_list_it(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving, *staying = [await open_store(node_id=number, node_lease_ms=LEASE_MS) for number in range(3)]
+    for one in (leaving, *staying):
+        await until(lambda one=one: len(one.nodes.live) == 3)  # type: ignore[misc]
+    may_look, looks = asyncio.Event(), asyncio.Event()
+    look = staying[1].nodes.look_again
+
+    async def look_later() -> None:
+        looks.set()
+        await may_look.wait()
+        await look()
+
+    monkeypatch.setattr(staying[1].nodes, "look_again", look_later)
+    monkeypatch.setattr("headrace.store.cluster.announcements._KNOWN_S", 60.0)
+    left = asyncio.create_task(leaving.hand_over())
+    await asyncio.wait_for(looks.wait(), 10)
+    await until(lambda: [node.id for node in staying[0].nodes.live] == [1, 2])
+    await asyncio.wait([left], timeout=0)
+    assert not left.done()
+    may_look.set()
+    await asyncio.wait_for(left, 10)
+    assert [node.id for node in staying[1].nodes.live] == [1, 2]
+
+
+async def test_a_node_that_hears_nothing_holds_up_none_that_leaves(open_store: OpenStore) -> None:
+    leaving, deaf = [await open_store(node_id=number, node_lease_ms=LEASE_MS) for number in range(2)]
+    await until(lambda: len(leaving.nodes.live) == 2)
+    await deaf.announcements.close()
+    await asyncio.wait_for(leaving.hand_over(), 10)
+
+
+async def test_nodes_that_leave_together_do_not_wait_for_each_other(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.store.cluster.announcements._KNOWN_S", 60.0)
+    stores = [await open_store(node_id=number, node_lease_ms=LEASE_MS) for number in range(3)]
+    for one in stores:
+        await until(lambda one=one: len(one.nodes.live) == 3)  # type: ignore[misc]
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(one.hand_over() for one in stores[:2]))
+    await until(lambda: [node.id for node in stores[2].nodes.live] == [2])
