@@ -42,4 +42,4 @@ async def hand_over(broker: Broker, server: Server) -> None:
     broker.let_go_what_moved()
     server.stop_accepting()
     server.go_on()
-    await asyncio.sleep(_FAREWELL_S)
+    await asyncio.gather(store.leave_unused(), asyncio.sleep(_FAREWELL_S))

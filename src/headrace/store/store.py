@@ -225,7 +225,6 @@ class Store:
         await leave_led(self._partitions)
         await self.nodes.release()
         await self.announcements.left()
-        await self.leave_unused()
 
     async def leave_unused(self) -> None:
         """Leaves the partitions that nobody used, as far as it can in a moment. No client waits for them."""

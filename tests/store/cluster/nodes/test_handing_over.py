@@ -82,3 +82,16 @@ async def test_nodes_that_leave_together_do_not_wait_for_each_other(
     async with asyncio.timeout(10):
         await asyncio.gather(*(one.hand_over() for one in stores[:2]))
     await until(lambda: [node.id for node in stores[2].nodes.live] == [2])
+
+
+async def test_handing_over_does_not_wait_for_partitions_that_nobody_used(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = await open_store(node_lease_ms=LEASE_MS)
+
+    async def take_long(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("headrace.store.store._LEAVE_UNUSED_S", 60.0)
+    monkeypatch.setattr(leaving.default.catalogue, "leave_unused", take_long)
+    await asyncio.wait_for(leaving.hand_over(), 10)
