@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from headrace.store.cluster.nodes.endpoints import Registration
 from headrace.store.redis.errors import RedisError
 from tests.store.conftest import OpenStore
 from tests.store.produced import until
@@ -95,3 +96,27 @@ async def test_handing_over_does_not_wait_for_partitions_that_nobody_used(
     monkeypatch.setattr("headrace.store.store._LEAVE_UNUSED_S", 60.0)
     monkeypatch.setattr(leaving.default.catalogue, "leave_unused", take_long)
     await asyncio.wait_for(leaving.hand_over(), 10)
+
+
+async def test_a_renewal_under_way_does_not_take_the_place_again_that_was_given_up(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving, staying = [await open_store(node_id=number, node_lease_ms=LEASE_MS) for number in range(2)]
+    await until(lambda: len(leaving.nodes.live) == len(staying.nodes.live) == 2)
+    renew, renewed, goes_on = leaving.leases.renew, asyncio.Event(), asyncio.Event()
+
+    async def answer_later(mine: Registration) -> bool:
+        is_ours = await renew(mine)
+        renewed.set()
+        await goes_on.wait()
+        return is_ours
+
+    monkeypatch.setattr(leaving.leases, "renew", answer_later)
+    renewal = asyncio.create_task(leaving.nodes.renew())
+    await asyncio.wait_for(renewed.wait(), 10)
+    await asyncio.wait_for(leaving.hand_over(), 10)
+    goes_on.set()
+    await asyncio.wait_for(renewal, 10)
+    assert not leaving.nodes.lease_is_valid
+    await staying.nodes.refresh()
+    assert [node.id for node in staying.nodes.live] == [1]

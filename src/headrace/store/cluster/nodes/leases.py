@@ -55,6 +55,7 @@ class Leases:
         self._keys = keys
         self._unpacked: dict[bytes, Registration] = {}
         self._seen_ids: list[int] = []
+        self._is_given_back = False
 
     @property
     def timeline(self) -> int:
@@ -81,7 +82,12 @@ class Leases:
         await self._link.check_place()
 
     async def claim(self, mine: Registration, instead_of: str = "") -> bool:
-        """Takes the lease unless another process holds it; a holder with the token `instead_of` loses it."""
+        """Takes the lease unless another process holds it; a holder with the token `instead_of` loses it.
+
+        Not after it was given back: a renewal may be under way then, and would find it gone and claim it again.
+        """
+        if self._is_given_back:
+            return False
         arguments: list[Argument] = [mine.token, self.lease_ms, mine.node.id, pack_registration(mine), instead_of]
         return bool(await self._run("claim_lease", self._both(mine.node.id), arguments))
 
@@ -91,7 +97,8 @@ class Leases:
         return bool(await self._run("renew_lease", [key], [mine.token, self.lease_ms]))
 
     async def drop(self, mine: Registration) -> None:
-        """Gives it back, and takes the row away: this node left in order."""
+        """Gives it back for good, and takes the row away: this node left in order."""
+        self._is_given_back = True
         await self._run("drop_lease", self._both(mine.node.id), [mine.token, mine.node.id])
 
     async def depose(self, seen: Registration) -> bool:

@@ -236,7 +236,7 @@ class Nodes:
     async def _claim_when_free(self) -> None:
         """A holder that renews is alive; otherwise wait for its lease to expire, which is short."""
         left_ms = math.inf
-        while not await self._claim():
+        while not (self.is_leaving or await self._claim()):
             now_ms = await self._leases.remaining_ms(self.me.id)
             if now_ms > left_ms:
                 holder = await self._leases.row(self.me.id)
@@ -251,7 +251,7 @@ class Nodes:
         holder = await self._leases.row(self.me.id)
         asked = self._now_s()
         before = holder.token if holder is not None and holder.makes_way_for(self._mine) else ""
-        if not await self._leases.claim(self._mine, instead_of=before):
+        if not await self._leases.claim(self._mine, instead_of=before) or self.is_leaving:
             return False
         if holder is None:
             self.outages.lose_rows(asked)
@@ -277,8 +277,9 @@ class Nodes:
         asked = self._now_s()
         self.outages.ask(asked)
         is_ours = await self._leases.renew(self._mine)
-        was_silent = self.outages.was_long(self._now_s())
-        has_run_out = asked >= self._valid_until
+        if self.is_leaving:
+            return
+        was_silent, has_run_out = self.outages.was_long(self._now_s()), asked >= self._valid_until
         is_lost = not is_ours and not has_run_out and not await self._am_deposed()
         if is_lost or was_silent:
             self.outages.wait_for(self.live, self._now_s())
@@ -372,8 +373,7 @@ class Nodes:
             self.outages.wait_for(self.live, self._now_s())
         if all(one.row.token != self._token for one in self.seen):
             self.outages.lose_rows(self._now_s())
-        live = self._alive(self.seen)
-        if live != self.live:
+        if (live := self._alive(self.seen)) != self.live:
             self._change(live)
         for tell in self.on_look:
             tell()
