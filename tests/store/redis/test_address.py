@@ -26,6 +26,8 @@ from headrace.store.redis.address import Address, HostPort, parse_address
             Address(host="h", tls=True, certificate_file="/c.pem", key_file="/k.pem"),
         ),
         ("redis://[::1]:7000", Address(host="::1", port=7000)),
+        ("redis://[fe80::1%25eth0]", Address(host="fe80::1%eth0")),
+        ("redis://:p[w]@[::1]:7000", Address(host="::1", port=7000, password="p[w]")),
         ("unix:///run/redis.sock", Address(path="/run/redis.sock")),
         ("unix:///run/redis.sock?db=2&password=secret", Address(path="/run/redis.sock", database=2, password="secret")),
         ("redis://h?username=50%2525&password=50%2525", Address(host="h", username="50%25", password="50%25")),
@@ -86,8 +88,12 @@ def test_urls_are_read_as_the_common_clients_read_them(url: str, address: Addres
         ("redis+ring://a", r"does not start with redis://.*redis\+cluster://"),
         ("redis://::1:6379", "needs brackets"),
         ("redis://[::1", "brackets"),
+        ("redis://h:0", "port"),
+        ("redis://h/²", "database"),
         ("redis://user:se@cret/x@h:6379", "special characters in its password"),
         ("redis://user:se#cret@h:6379", "special characters in its password"),
+        ("redis://user:se?cret@h:6379", "special characters in its password"),
+        ("redis://user:6379?cret=x@h:6379", "special characters in its password"),
     ],
 )
 def test_a_wrong_url_is_explained_without_its_password(url: str, words: str) -> None:

@@ -2,20 +2,31 @@
 
 redis://, rediss:// and unix:// are read as redis-cli and the common clients read them. redis+sentinel:// and
 redis+cluster:// (rediss+... with TLS) name several hosts, any of which may be unavailable.
+
+Read with expressions of our own: Python's urlsplit knows one host, and since a security release (also in Debian's
+3.11) it refuses a list in which a name is followed by an IPv6 address.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
-from typing import Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Final, Literal
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
 Form = Literal["one", "sentinel", "cluster"]
 _REDIS_PORT, _SENTINEL_PORT = 6379, 26379
 _FORMS: dict[str, Form] = {"": "one", "+sentinel": "sentinel", "+cluster": "cluster"}
+_URL: Final = re.compile(r"(?:([^:/?#]+):)?(?://([^/?#]*))?([^?#]*)(?:\?([^#]*))?(?:#(.*))?", re.DOTALL)
+"""Scheme, login and hosts, path, query, fragment: the expression of RFC 3986."""
+_HOST_PORT: Final = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::([0-9]*))?")
+_QUERY: Final = {
+    *("username", "password", "db", "sentinel_username", "sentinel_password"),
+    *("ssl_cert_reqs", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"),
+}
 _EXAMPLES = {
     "one": "redis://HOST:PORT/0",
     "sentinel": "redis+sentinel://HOST:PORT,HOST:PORT/NAME/0",
@@ -97,35 +108,35 @@ class Address(msgspec.Struct, frozen=True):
 
 def parse_address(url: str) -> Address:
     """The address that a URL names; ValueError otherwise, with what is wrong: "names no host", without the URL."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise ValueError("has an IPv6 address without its brackets") from None
-    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    login, _, hosts = parts.netloc.rpartition("@")
+    found = _URL.fullmatch(url.strip())
+    assert found is not None  # everything in it is optional
+    scheme, netloc, path, asked, fragment = (part or "" for part in found.groups())
+    query = {name: values[-1] for name, values in parse_qs(asked, keep_blank_values=True).items()}
+    login, _, hosts = netloc.rpartition("@")
     username, _, password = login.partition(":")
     username = unquote(username) or query.get("username", "")
     password = unquote(password) or query.get("password", "")
-    if parts.scheme == "unix":
-        path = unquote(f"{hosts}{parts.path}")
-        if not path:
+    if scheme.lower() == "unix":
+        place = unquote(f"{hosts}{path}")
+        if not place:
             raise ValueError("names no socket: write unix:///path/to/redis.sock")
-        return Address(path=path, username=username, password=password, database=_database(query.get("db", "0")))
-    scheme, plus, kind = parts.scheme.partition("+")
+        return Address(path=place, username=username, password=password, database=_database(query.get("db") or "0"))
+    scheme, plus, kind = scheme.lower().partition("+")
     form = _FORMS.get(plus + kind)
     if scheme not in ("redis", "rediss") or form is None:
         raise ValueError(
             "does not start with redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, rediss+sentinel:// "
             "or rediss+cluster://"
         )
-    if "@" in f"{parts.path}{parts.fragment}":
+    # A query has an @ only in values of its own, which nobody shows; else what precedes it would be taken for a host.
+    if "@" in f"{path}{fragment}" or ("@" in asked and not _QUERY.issuperset(query)):
         raise ValueError("has special characters in its password: write them as %40 for @, %2F for / and so on")
-    names = [name for name in unquote(parts.path).split("/") if name]
+    names = [name for name in unquote(path).split("/") if name]
     places = _places(hosts, form)
     primary_name = names.pop(0) if form == "sentinel" and names else ""
     if form == "sentinel" and not primary_name:
         raise ValueError(f"does not name the primary as the sentinels do: write {_EXAMPLES[form]}")
-    database = _database(names[0] if names else query.get("db", "0"))
+    database = _database(names[0] if names else query.get("db") or "0")
     if form == "cluster" and database:
         raise ValueError(f"names database {database}: a cluster has only database 0")
     return Address(
@@ -157,14 +168,14 @@ def _places(hosts: str, form: Form) -> list[HostPort]:
 
 
 def _place(text: str, usual_port: int) -> HostPort:
-    one = urlsplit(f"//{text}")
-    try:
-        return HostPort(one.hostname or "127.0.0.1", one.port or usual_port)
-    except ValueError:
-        raise ValueError("has a port that is not a number from 1 to 65535 (an IPv6 address needs brackets)") from None
+    found = _HOST_PORT.fullmatch(text)
+    port = int(found[3] or usual_port) if found else 0
+    if found is None or not 0 < port < 1 << 16:
+        raise ValueError("has a port that is not a number from 1 to 65535 (an IPv6 address needs brackets)")
+    return HostPort(unquote(found[1] or found[2] or "127.0.0.1").lower(), port)
 
 
 def _database(text: str) -> int:
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise ValueError("has a database that is not a number")
     return int(text)
