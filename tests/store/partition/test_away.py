@@ -49,7 +49,8 @@ async def led(stores: list[Store], configs: dict[str, str]) -> Partition:
 
 
 async def stop(valkey: Valkey, stopped: Store, other: Store) -> None:
-    """The node's lease runs out, and the other one leads."""
+    """The node's lease runs out, and the other one leads; the node does not hear of what that appends."""
+    await stopped.announcements.close()
     valkey.ask("DEL", stopped.keys.node(stopped.nodes.me.id))
     await other.nodes.refresh()
 
