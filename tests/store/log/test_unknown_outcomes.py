@@ -23,6 +23,7 @@ from tests.store.produced import (
 )
 from tests.store.proxy import Fate, Proxy
 from tests.store.servers import Valkey
+from tests.stores import of_one_server
 
 
 @pytest.fixture
@@ -304,3 +305,24 @@ async def test_another_writer_took_the_place_of_an_append_that_was_lost(
     proxy.is_open = True
     assert await future == Appended(1)
     assert values(stored(valkey, partition)) == [b"theirs", b"ours"]
+
+
+@of_one_server
+async def test_an_append_that_is_found_while_all_is_loaded_again_is_not_a_second_record(
+    valkey: Valkey, proxy: Proxy, partition: LogPartition
+) -> None:
+    """Another node noted a loss, on another server: what this one knew of the log is read anew, its append with it."""
+    await produce(partition, b"a")
+    lost = proxy.trap("lose reply")
+    future = produce(partition, b"b")
+    proxy.is_open = False
+    await lost.sprung.wait()
+    proxy.cut()
+    assert values(stored(valkey, partition)) == [b"a", b"b"]
+    valkey.ask("HSET", partition.keys.meta, "gaps", "[[0,0]]")
+    valkey.kill()
+    valkey.start()
+    proxy.is_open = True
+    assert await future == Appended(1)
+    assert await produce(partition, b"c") == Appended(2)
+    assert values(stored(valkey, partition)) == [b"a", b"b", b"c"]

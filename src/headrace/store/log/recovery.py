@@ -46,6 +46,7 @@ async def load(partition: LogPartition) -> None:
     if partition.clean.is_lost and partition.local_start < partition.clean.end:
         await record_gap(partition, partition.local_start, partition.clean.end)
         await partition.save_start(partition.clean.end)
+    await partition.writer.look_up()
 
 
 async def _load(partition: LogPartition) -> None:
@@ -284,10 +285,15 @@ async def _append_again(partition: LogPartition, entry: Entry, timeline: int) ->
     except RedisError as error:
         if not error.is_refused_id:
             raise
-        rows = await link.call("XRANGE", key, f"{entry.base}-1", f"{entry.base}-1")
-        found = parse_entry(rows[0]) if rows else None
-        return found is not None and found.token == entry.token  # another node was faster with the same entry
+        return await has_entry(partition, entry)  # another node was faster with the same one
     return True
+
+
+async def has_entry(partition: LogPartition, entry: Entry) -> bool:
+    """Whether an append is in the log."""
+    rows = await partition.link.call("XRANGE", partition.keys.log, f"{entry.base}-1", f"{entry.base}-1")
+    found = parse_entry(rows[0]) if rows else None
+    return found is not None and found.token == entry.token
 
 
 async def _restore_side_keys(partition: LogPartition, *, with_producers: bool = True) -> None:

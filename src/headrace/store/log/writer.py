@@ -93,10 +93,7 @@ class LogWriter(Appender[_Flight]):
         partition.bytes_in += len(entry.data)
         partition.tell_watchers()  # before the producers: who waits for records waits longer
         partition.context.announce(partition)
-        base = entry.base
-        for pending in flight.pendings:
-            pending.resolve(Appended(base))
-            base += pending.header.count
+        _resolve(flight)
 
     def seen(self, entry: Entry) -> bool:
         """Told of an entry met while reading: whether it is the one in flight, which then is answered."""
@@ -105,6 +102,13 @@ class LogWriter(Appender[_Flight]):
             return False
         self._succeed(flight)
         return True
+
+    async def look_up(self) -> None:
+        """Answers the append in flight if it is in the log, all of which was read anew and counted."""
+        flight = self._flight
+        if flight is not None and await recovery.has_entry(self._partition, flight.entry) and flight is self._flight:
+            self._flight = None
+            _resolve(flight)
 
     async def _settle(self) -> None:
         """The lake may be ahead of Redis; or an id was refused that no entry has: entries were removed by hand."""
@@ -121,3 +125,10 @@ class LogWriter(Appender[_Flight]):
         if self._partition.end != flight.entry.base:
             return None
         return self._stamped(flight.entry.base, flight.pendings, flight.entry.token, flight.entry.append_time)
+
+
+def _resolve(flight: _Flight) -> None:
+    base = flight.entry.base
+    for pending in flight.pendings:
+        pending.resolve(Appended(base))
+        base += pending.header.count
