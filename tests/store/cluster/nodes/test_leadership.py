@@ -55,6 +55,15 @@ def test_what_was_asked_before_makes_no_difference() -> None:
     assert first == [backwards.leader(topic, number).id for number in reversed(range(3_000))][::-1]
 
 
+def test_topics_that_come_and_go_leave_no_more_behind_than_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.store.cluster.nodes.leadership._BLOCKS_MOST", 100)
+    leadership, nodes = Leadership(nodes_of(0, 1, 2)), nodes_of(0, 1, 2)
+    for number in range(1_000):
+        topic = topic_of(number, 3)
+        assert [leadership.leader(topic, at).id for at in range(3)] == leaders(nodes, topic)
+        assert len(leadership._blocks) <= 100
+
+
 def test_leaders_are_those_that_were_written_down() -> None:
     """Nodes of two versions run side by side: another rule would have them send clients to each other."""
     assert leaders(nodes_of(0, 1, 2), topic_of(1, 12)) == LEADERS

@@ -29,6 +29,8 @@ _STEP: Final = 10_139
 _BLOCK: Final = 1_024
 _BLOCK_PER_NODE: Final = 8
 """A block has at least so many partitions for each node: then the rounded down bound is above the mean."""
+_BLOCKS_MOST: Final = 65_536
+"""About 20 MB: topics that come and go would leave theirs behind for ever."""
 _SHARE: Final = (5, 4)
 """The bound, 1.25 times the mean, as a fraction: no rounding that differs from machine to machine."""
 
@@ -97,6 +99,8 @@ class Leadership:
         key = topic.id, topic.partitions, number
         block = self._blocks.get(key)
         if block is None:
+            if len(self._blocks) >= _BLOCKS_MOST:
+                self._blocks.clear()
             first, last = number * size, min((number + 1) * size, topic.partitions)
             block = self._blocks[key] = self._deal(topic.uuid, range(first, last), is_full=last - first == size)
         return block[place]
