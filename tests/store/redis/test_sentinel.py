@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.sentinel import Sentinels
-from tests.sentinels import SENTINEL
+from tests.sentinels import SENTINEL, WatchedServers
 from tests.stores import of_one_server
 
 pytestmark = of_one_server
@@ -37,3 +38,29 @@ async def test_a_login_that_sentinels_refuse_is_not_taken_for_their_death(
     finally:
         await sentinels.close()
         sentinel.kill()
+
+
+async def test_a_dead_sentinel_is_not_waited_for_once_the_others_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every connection asks for the primary first, also while clients wait for it."""
+    monkeypatch.setattr("headrace.store.redis.sentinel._ANSWER_S", 60.0)
+    watched = WatchedServers(tmp_path / "servers")
+    sentinels: Sentinels | None = None
+    try:
+        watched.start()
+        sentinels = Sentinels(parse_address(watched.url), StoreOptions(), lambda _: None)
+        await sentinels.start()
+        port = watched.primary.port
+        assert (await sentinels.primary()).port == port
+        watched.sentinels[0].kill()
+        async with asyncio.timeout(30):
+            assert (await sentinels.primary()).port == port
+        watched.sentinels[1].kill()
+        monkeypatch.setattr("headrace.store.redis.sentinel._ANSWER_S", 0.5)
+        with pytest.raises(StoreAway, match="no majority"):
+            await sentinels.primary()
+    finally:
+        if sentinels is not None:
+            await sentinels.close()
+        watched.stop()

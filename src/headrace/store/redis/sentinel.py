@@ -72,16 +72,15 @@ class Sentinels:
 
     async def primary(self) -> Address:
         """Where the primary is; StoreAway if no majority names one."""
-        words = await self._ask(list(self._links))
-        known = {word.sentinel for word in words} | {other for word in words for other in word.others}
+        words: list[_Word] = []
+        named = await self._ask(list(self._links), words)
         unasked = {place for word in words for other, place in word.others.items() if other not in _heard(words)}
-        if unasked:
-            words += await self._ask(list(unasked))
-        votes = Counter({word.sentinel: word.primary for word in words}.values())
-        name, total = self._address.primary_name, max(len(known), 1)
-        named = [place for place, count in votes.items() if place is not None and count * 2 > total]
-        if named:
-            return self._address.at(named[0])
+        if named is None and unasked:
+            named = await self._ask(list(unasked), words)
+        named = named or _named(words)
+        if named is not None:
+            return self._address.at(named)
+        name, total = self._address.primary_name, max(len(_known(words)), 1)
         if words and all(word.primary is None for word in words):
             raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'", "correct the name in --redis")
         seen = f"{len(words)} of {total} answer" if words else "none answers"
@@ -96,9 +95,23 @@ class Sentinels:
                 return f"; {place} is not a sentinel"
         return ""
 
-    async def _ask(self, places: list[HostPort]) -> list[_Word]:
-        words = await asyncio.gather(*(self._word_of(self._open(place)) for place in places))
-        return [word for word in words if word is not None]
+    async def _ask(self, places: list[HostPort], words: list[_Word]) -> HostPort | None:
+        """Adds what they say until a majority names a primary: one that is dead is not waited for then.
+
+        The first to answer may know of no others yet, so all that the URL names count.
+        """
+        waiting = {asyncio.create_task(self._word_of(self._open(place))) for place in places}
+        named: HostPort | None = None
+        try:
+            while waiting and named is None:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                words += [word for one in done if (word := one.result()) is not None]
+                named = _named(words, len(self._address.seeds))
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return named
 
     async def _word_of(self, link: RedisLink) -> _Word | None:
         name = self._address.primary_name
@@ -140,3 +153,14 @@ class Sentinels:
 
 def _heard(words: list[_Word]) -> set[str]:
     return {word.sentinel for word in words}
+
+
+def _known(words: list[_Word]) -> set[str]:
+    return _heard(words) | {other for word in words for other in word.others}
+
+
+def _named(words: list[_Word], least: int = 1) -> HostPort | None:
+    """The primary that a majority names: of those that are known, and of so many at least."""
+    votes = Counter({word.sentinel: word.primary for word in words}.values())
+    total = max(len(_known(words)), least)
+    return next((place for place, count in votes.items() if place is not None and count * 2 > total), None)
