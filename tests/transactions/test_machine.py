@@ -21,12 +21,13 @@ CC, CA = TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT
 PARTS = (("topic", 0), ("topic", 1))
 
 # The contract's table. "p" prepares; a number is the error; "0+" is no error with the current producer id and epoch.
+# Kafka fences a producer (90) that aborts its next transaction while the last one is being finished; here it retries.
 CONTRACT: dict[tuple[int, bool, bool], dict[TxnState, int | str]] = {
     (1, True, False): {E: 48, O: "p", PC: 51, PA: 48, CC: "0+", CA: 48},
     (1, False, False): {E: 48, O: "p", PC: 48, PA: 51, CC: 48, CA: "0+"},
     (2, True, False): {E: 48, O: "p", PC: 90, PA: 90, CC: 48, CA: 48},
     (2, True, True): {E: 90, O: 90, PC: 51, PA: 48, CC: "0+", CA: 48},
-    (2, False, False): {E: "p", O: "p", PC: 90, PA: 90, CC: "p", CA: "p"},
+    (2, False, False): {E: "p", O: "p", PC: 51, PA: 51, CC: "p", CA: "p"},
     (2, False, True): {E: 90, O: 90, PC: 48, PA: 51, CC: 48, CA: "0+"},
 }
 
