@@ -1,8 +1,11 @@
-"""Restores the partitions that this node leads after the store went back in time, before any client asks.
+"""Restores the partitions that this node led when the store went back in time, before any client asks.
 
 A store may lose its last second, or fail over to a replica that lags. What it lost is still in the tail caches, for a
 while: so the caches are compared with it at once, and not when somebody reads. Each partition by itself: one that
 cannot be read, or whose server is away, is tried again and does not hold up the others.
+
+Whoever led one until just now compares it too: the node that leads it again may never have seen what was appended
+meanwhile, and the store forgot that. What cannot be restored any more is at least reported.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ class Restoring:
         """Compares all of them, and restores what is missing."""
         look, self._is_under_way = self._confidence.begin(timeline), True
         try:
-            confirmed = [await _confirm(one) for one in self._partitions() if origin.leads(one)]
+            confirmed = [await _confirm(one) for one in self._partitions() if origin.leads(one) or origin.just_led(one)]
             if all(confirmed):
                 self._confidence.end(look)
         finally:

@@ -98,3 +98,9 @@ def leads(partition: Partition) -> bool:
     """Whether this node is the leader, which restores lost records. One that is away does not know who is."""
     nodes = partition.nodes
     return nodes.leader(partition.current_topic, partition.number) == nodes.me and not nodes.is_away
+
+
+def just_led(partition: Partition) -> bool:
+    """Whether this node led it until just now, and may be the only one that knows its end."""
+    past = partition.context.past_leaders
+    return partition.confidence.seen is not None and past.just_led(partition.current_topic, partition.number)

@@ -51,6 +51,11 @@ class PastLeaders:
         """The same, as far as it is known and only just."""
         return self._others_led(term, topic, partition, self._now_s() - HARDLY_LOST_S)
 
+    def just_led(self, topic: Topic, partition: int) -> bool:
+        """Whether this node led a partition until just now."""
+        after_s, me = self._now_s() - HARDLY_LOST_S, self._nodes.me.id
+        return any(one.leadership.leader(topic, partition).id == me for one in self._past if one.ended_at > after_s)
+
     def _others_led(self, term: int, topic: Topic, partition: int, after_s: float) -> bool:
         since = [past.leadership for past in self._past if past.last_term >= term and past.ended_at > after_s]
         return any(one.leader(topic, partition).id != self._nodes.me.id for one in since)
