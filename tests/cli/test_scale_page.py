@@ -55,6 +55,34 @@ def test_the_commands_of_the_page_work(start_broker: StartBroker) -> None:
         assert shown in printed, (line, printed)
 
 
+@pytest.mark.parametrize("how", ["killed", "interrupted twice"])
+def test_no_server_outlives_a_cluster_to_try(how: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "headrace", "cluster", "try", "--port=0", "--nodes=1", "--replicas=0"]
+    with (tmp_path / "log").open("w") as log:
+        environ = environment(TMPDIR=str(tmp_path))
+        running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, text=True, env=environ)
+    assert running.stdout is not None
+    ports = [int(port) for port in re.findall(r":(\d+)", running.stdout.readline())]
+    assert len(ports) == 3
+    assert running.stdout.readline().startswith("headrace ready")
+    if how == "killed":
+        running.kill()
+    else:
+        while running.poll() is None:
+            running.send_signal(Signals.SIGTERM)
+    running.wait(60)
+    wait_until(lambda: not any(map(_answers, ports)), "a server is left", 30)
+    wait_until(lambda: not list(tmp_path.glob("headrace-cluster-*")), "the folder is left", 30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_the_way_to_a_cluster_works(tmp_path: Path) -> None:
     (start, ready), *others = commands(PAGE.read_text().split(CLUSTER)[1])
     assert ready.splitlines()[1] == "headrace ready on 127.0.0.1:9092"

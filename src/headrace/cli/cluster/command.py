@@ -6,6 +6,8 @@ The servers live as long as the command. The nodes are those of `headrace serve 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from headrace.cli.serve.trouble import START_TROUBLE, sentence_of
 from headrace.cli.settings.layers import Loaded
 from headrace.cli.settings.options import setting_options
 from headrace.cli.settings.table import Settings
+from headrace.store.embedded.sweeper import swept
 from headrace.store.embedded.trial import TrialCluster
 
 _SETTINGS = ("port", "nodes", "durability", "default_partitions", "http_port", "log_level", "log_format")
@@ -61,13 +64,19 @@ def try_(loaded: Loaded, primaries: int, replicas: int) -> None:
     for number in _STOPPING:  # even while the servers start, or they would outlive the command
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        with tempfile.TemporaryDirectory(prefix="headrace-cluster-") as folder:
-            servers = TrialCluster(Path(folder), primaries=primaries, replicas=replicas, durability=settings.durability)
+        # The folder goes first, so that the sweeper has nothing to do.
+        with contextlib.ExitStack() as stack:
+            folder = Path(tempfile.mkdtemp(prefix="headrace-cluster-"))
+            stack.enter_context(swept(folder))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            servers = TrialCluster(folder, primaries=primaries, replicas=replicas, durability=settings.durability)
             try:
                 servers.start()
                 print(f"valkey cluster ready: --redis {servers.url}", flush=True)
                 asyncio.run(_serve(msgspec.structs.replace(settings, redis=servers.url)))
             finally:
+                for number in _STOPPING:  # whoever is impatient
+                    signal.signal(number, signal.SIG_IGN)
                 servers.stop()
     except START_TROUBLE as error:
         raise click.ClickException(sentence_of(error)) from None

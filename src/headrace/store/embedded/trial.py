@@ -22,6 +22,7 @@ import hiredis
 from headrace.store.embedded.data_directory import CannotStart
 from headrace.store.embedded.options import ALLOCATOR, Durability, find_binary, running_options
 from headrace.store.embedded.ports import HOST, free_ports
+from headrace.store.embedded.sweeper import PID_FILE
 
 _SLOTS = 16384
 _POLL_S = 0.02
@@ -142,6 +143,7 @@ class TrialCluster:
             **running_options(durability, _GIB),
             "appendonly": "no" if durability == "memory" else "yes",
             "cluster-enabled": "yes",
+            "pidfile": PID_FILE,
             "cluster-node-timeout": str(node_timeout_ms),
             "cluster-require-full-coverage": "no",  # a shard that is away, or has no primary yet, stops no other
             "repl-diskless-sync-delay": "0",
