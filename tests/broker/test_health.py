@@ -8,14 +8,23 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 from signal import Signals
 from typing import Any, NamedTuple
 
 import pytest
 import redis
+import uvloop
 
 from headrace.broker.http.health import Health
-from headrace.broker.http.server import CONNECTIONS_MAX, REQUEST_MAX_BYTES, HttpRequest, HttpServer
+from headrace.broker.http.server import (
+    CONNECTIONS_MAX,
+    REQUEST_MAX_BYTES,
+    HttpAnswer,
+    HttpRequest,
+    HttpServer,
+    answer_json,
+)
 from headrace.wire.messages.produce import ProduceResponse
 from tests.broker import peers
 from tests.broker_process import BrokerProcess, free_port, wait_until
@@ -247,6 +256,30 @@ async def test_a_page_that_fails_is_an_answer_too(caplog: pytest.LogCaptureFixtu
     assert page.status == 500
     assert "a bug" not in str(page.content)
     assert "a bug" in caplog.text
+
+
+def test_a_server_that_stops_while_it_answers_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> bytes:
+        asked, going_on = asyncio.Event(), asyncio.Event()
+
+        async def waits(_: HttpRequest) -> HttpAnswer:
+            asked.set()
+            await going_on.wait()
+            return answer_json(HTTPStatus.OK, {})
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = HttpServer({"/health/ready": waits})
+        await server.start(listener)
+        answered = asyncio.create_task(asyncio.to_thread(answer_to, listener.getsockname()[1], GET))
+        await asked.wait()
+        server.stop()
+        answer = await answered
+        going_on.set()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        return answer
+
+    assert uvloop.run(run()) == b""
+    assert not caplog.records
 
 
 def test_a_port_that_is_taken_is_one_sentence(start_broker: StartBroker) -> None:

@@ -92,6 +92,8 @@ class HttpServer:
         try:
             async with asyncio.timeout(CONNECTION_MAX_S):
                 answer = await self._answer(reader)
+                if writer.is_closing():
+                    return  # we closed it, to stop or as the oldest of too many: uvloop allows no more writes
                 writer.write(answer.encode())
                 await writer.drain()
                 writer.write_eof()
