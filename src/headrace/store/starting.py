@@ -25,7 +25,7 @@ async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
     """Runs the steps in order; raises the obstacle if it does not go away."""
     now_s = asyncio.get_running_loop().time
     for step in steps:
-        deadline = now_s() + _PATIENCE_S
+        deadline, logged = now_s() + _PATIENCE_S, ""
         while True:
             try:
                 await step()
@@ -33,7 +33,8 @@ async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
             except StoreError as error:
                 if not _passes(error) or now_s() >= deadline:
                     raise
-                log.info("the store is slow; retrying", extra={"why": str(error)})
+                if logged != (logged := str(error)):
+                    log.info("the store is slow; retrying", extra={"why": logged})
             await asyncio.sleep(_PAUSE_S)
 
 

@@ -98,7 +98,7 @@ def doctor(
     findings += [found for found, _ in ports]
     has_broker = ports[0][1]
     if settings.redis:
-        findings += check_redis(settings.redis, settings.key_prefix)
+        findings += check_redis(settings)
     else:
         findings += check_embedded(settings.data_dir)
     security = client_security(client_config)

@@ -12,12 +12,20 @@ from pathlib import Path
 from headrace.cli.doctor.findings import CheckResult, Severity, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
 from headrace.cli.serve.redis_trouble import explain
+from headrace.cli.settings.table import Settings
 from headrace.store.embedded.data_directory import read_record
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address, parse_address
 from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
 from headrace.store.redis.link import RedisLink, parse_info
-from headrace.store.redis.probe import DISPENSABLE, commands, missing_by_server, missing_commands
+from headrace.store.redis.probe import (
+    commands,
+    dispensable_of,
+    missing_by_server,
+    missing_commands,
+    refusal_of_writes,
+    refusals_of_writes,
+)
 from headrace.store.redis.topology import not_one_server, open_topology
 
 OLDEST_REDIS = (6, 2)
@@ -25,24 +33,22 @@ _SLOW_MS = 5.0
 _PINGS = 20
 
 
-def check_redis(url: str, key_prefix: str) -> list[CheckResult]:
-    """All checks of a Redis URL."""
-    try:
-        address = parse_address(url)
-    except ValueError as error:
-        return [fail("redis", f"the URL {error}", "correct --redis")]
+def check_redis(settings: Settings) -> list[CheckResult]:
+    """All checks of your own Redis, with the settings that a broker would have."""
+    address = parse_address(settings.redis)
     if address.form == "one":
-        return asyncio.run(_check(RedisLink(address, "doctor"), key_prefix))
-    return asyncio.run(_check_each(address, key_prefix))
+        return asyncio.run(_check(RedisLink(address, "doctor"), settings))
+    return asyncio.run(_check_each(address, settings))
 
 
-async def _check_each(address: Address, key_prefix: str) -> list[CheckResult]:
+async def _check_each(address: Address, settings: Settings) -> list[CheckResult]:
     """Every server with slots, or the one that the sentinels name."""
     topology = open_topology(address, StoreOptions(allow_eviction=True))
     try:
         await topology.start()
         try:
             places = [shard.link.address for shard in topology.shards]
+            uncovered = topology.slots_without_server
         finally:
             await topology.close()
     except StoreError as error:
@@ -50,24 +56,27 @@ async def _check_each(address: Address, key_prefix: str) -> list[CheckResult]:
     except StoreRefused as error:
         return [fail("redis", str(error), "correct --redis")]
     found = []
+    if uncovered:
+        found.append(fail("redis", f"{uncovered} slots have no server", "see `redis-cli --cluster check`"))
     for place in places:
-        found += await _check(RedisLink(place, "doctor"), key_prefix, can_try=address.form != "cluster")
+        found += await _check(RedisLink(place, "doctor"), settings, can_try=address.form != "cluster")
     if address.form == "cluster":
-        found += await _permissions_of_cluster(address, key_prefix)
+        found += await _permissions_of_cluster(address, settings)
     return found
 
 
-async def _permissions_of_cluster(address: Address, key_prefix: str) -> list[CheckResult]:
+async def _permissions_of_cluster(address: Address, settings: Settings) -> list[CheckResult]:
     """Of every server, for each has its own users: a finding for each that lacks some, or one for all."""
     topology = open_topology(address, StoreOptions(allow_eviction=True))
     try:
         await topology.start()
-        missing = await missing_by_server(topology, key_prefix)
+        missing = await missing_by_server(topology, settings.key_prefix)
         found = [
-            _permissions(shard.link, key_prefix, denied, f" at {shard.name}", " +cluster|info +cluster|slots")
+            _permissions(shard.link, settings, denied, f" at {shard.name}", " +cluster|info +cluster|slots")
             for shard, denied in missing.items()
         ]
-        return [finding for finding in found if finding.level is not Severity.OK] or found[:1]
+        refused = [_writes(error) for error in await refusals_of_writes(topology, settings.key_prefix)]
+        return [finding for finding in found if finding.level is not Severity.OK] + refused or found[:1]
     except (StoreError, StoreRefused) as error:
         return [fail("redis permissions", str(error), "check the servers' logs")]
     finally:
@@ -95,7 +104,7 @@ async def _check_embedded(link: RedisLink) -> list[CheckResult]:
         await link.close()
 
 
-async def _check(link: RedisLink, key_prefix: str, *, can_try: bool = True) -> list[CheckResult]:
+async def _check(link: RedisLink, settings: Settings, *, can_try: bool = True) -> list[CheckResult]:
     try:
         await link.start()
     except StoreError as error:
@@ -105,9 +114,11 @@ async def _check(link: RedisLink, key_prefix: str, *, can_try: bool = True) -> l
             return [fail("redis", trouble, "correct --redis")]
         findings = [_version(link)]
         if can_try:
-            findings.append(_permissions(link, key_prefix, await missing_commands(link, key_prefix)))
-        if all(finding.level is Severity.OK for finding in findings):
-            findings += [await _latency(link), await _memory(link), await _persistence(link)]
+            findings.append(_permissions(link, settings, await missing_commands(link, settings.key_prefix)))
+            if (refused := await refusal_of_writes(link, settings.key_prefix)) is not None:
+                findings.append(_writes(refused))
+        if all(finding.level is not Severity.FAIL for finding in findings):
+            findings += [await _latency(link), await _memory(link, settings), await _persistence(link)]
         return findings
     except StoreError as error:
         return [fail("redis", f"it disconnected during the check: {error}", "check the server's log")]
@@ -137,18 +148,22 @@ async def _latency(link: RedisLink) -> CheckResult:
     return ok("redis latency", found)
 
 
-async def _memory(link: RedisLink) -> CheckResult:
+async def _memory(link: RedisLink, settings: Settings | None = None) -> CheckResult:
     facts = parse_info(await link.call("INFO", "memory"))
     limit, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
     policy = facts.get("maxmemory_policy", "noeviction")
     of = f"of {show_approximate_size(limit)}" if limit else "without a limit"
     found = f"{show_approximate_size(used)} used {of}, policy {policy}"
     if policy != "noeviction":
-        advice = "CONFIG SET maxmemory-policy noeviction; any other loses records (or --allow-eviction)"
-        return fail("redis memory", found, advice)
+        advice = "CONFIG SET maxmemory-policy noeviction; any other loses records"
+        if settings is not None and settings.allow_eviction:
+            return warn("redis memory", found, advice)
+        return fail("redis memory", found, f"{advice} (or --allow-eviction)")
     if not limit:
         advice = "set maxmemory: then a full server rejects produces instead of being killed"
         return warn("redis memory", found, advice)
+    if settings is not None and used * 100 >= limit * settings.memory_high_mark_percent:
+        return warn("redis memory", found, "brokers reject produces: raise maxmemory, or delete records")
     return ok("redis memory", found)
 
 
@@ -171,13 +186,20 @@ async def _persistence(link: RedisLink) -> CheckResult:
     return ok("redis persistence", f"append-only file on, fsync {how}{said.get(how, '')}")
 
 
-def _permissions(link: RedisLink, prefix: str, denied: list[str], where: str = "", more: str = "") -> CheckResult:
+def _writes(error: RedisError) -> CheckResult:
+    return fail("redis writes", *explain(error))
+
+
+def _permissions(
+    link: RedisLink, settings: Settings, denied: list[str], where: str = "", more: str = ""
+) -> CheckResult:
+    prefix, dispensable = settings.key_prefix, dispensable_of(waits=settings.store_replicas != 0)
     if denied:
         user = link.address.username or "default"
         kinds = "+@read +@write +@stream +@scripting +@transaction +@connection +@pubsub +info +time +wait"
         advice = f"ACL SETUSER {user} ~{prefix}:* &{prefix}:* {kinds}{more}"
         found = f"user {user} may not {', '.join(denied)} on {prefix}:*{where}"
-        if DISPENSABLE.issuperset(denied):
+        if dispensable.issuperset(denied):
             return warn("redis permissions", f"{found}, so that some things are slower or less exact", advice)
         return fail("redis permissions", found, advice)
     return ok("redis permissions", f"all {len(commands(prefix))} commands are allowed on {prefix}:*")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.store.redis.errors import RedisError, StoreAway, StoreError
+from headrace.store.redis.errors import WRITE_REFUSALS, RedisError, StoreAway, StoreError
 
 _ABOUT_PASSWORDS = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 
@@ -19,6 +19,8 @@ def explain(error: StoreError) -> tuple[str, str]:
                 f"{who} rejected the login: {said}",
                 "check user and password: --redis redis://USER:PASSWORD@HOST:PORT",
             )
+        if error.kind in WRITE_REFUSALS:
+            return f"{who} rejects writes: {said}", WRITE_REFUSALS[error.kind]
         if error.kind == "NOPERM":
             return (
                 f"{who} rejected the connection: {said}",

@@ -41,6 +41,8 @@ _ASKED_FOR_S = 30.0
 """A server without slots is kept so long after a command was sent on to it: it is getting its first one."""
 _NAMELESS = "?"
 """The host of a server without one, where `cluster-preferred-endpoint-type` is hostname."""
+_NO_SERVER = "a slot of the cluster has no server"
+_ASSIGN = "assign all slots; see `redis-cli --cluster check`"
 _BELIEVE_AGAIN_S = 30.0
 """After so long without an answer of the epoch that is known a lower one is believed: the cluster was made anew."""
 
@@ -75,6 +77,8 @@ class ClusterTopology(Topology):
         self._changes = 0
         self._nobody = Shard(address, options)
         """Stands for the server of a slot that nobody has: never connected."""
+        for link in self._nobody.links:
+            link.why_away = _NO_SERVER
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -109,7 +113,7 @@ class ClusterTopology(Topology):
                 continue
             if found.owners:
                 return found
-            why = StoreAway(f"no slots are assigned in the cluster of {place}; see `redis-cli --cluster create`")
+            why = StoreAway(f"no slots are assigned in the cluster of {place}", "see `redis-cli --cluster create`")
         raise why
 
     async def close(self) -> None:
@@ -135,6 +139,10 @@ class ClusterTopology(Topology):
         return list(self._shards.values())
 
     @property
+    def slots_without_server(self) -> int:
+        return SLOTS - len(self._map.owners)
+
+    @property
     def timeline(self) -> int:
         return self._changes + sum(shard.link.timeline for shard in self._shards.values())
 
@@ -151,8 +159,8 @@ class ClusterTopology(Topology):
     def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:
         async def locate() -> Address:
             if slot is not None:
-                if slot.shard is self._nobody:  # its address is none
-                    raise StoreAway(f"{self.address}: no server has slot {slot.number}")
+                if slot.shard is self._nobody:
+                    raise StoreAway(f"{self.address}: {_NO_SERVER}", _ASSIGN)
                 return slot.shard.link.address
             up = [shard for shard in self.shards if shard.link.is_up] or self.shards
             return random.choice(up).link.address if up else self.address.at(random.choice(self.address.seeds))
@@ -274,7 +282,8 @@ class ClusterTopology(Topology):
         try:
             await link.start()
             if link.mode != "cluster":
-                where = f"redis{'s' if self.address.tls else ''}://{place}"
+                form, name = ("+sentinel", "/NAME") if link.mode == "sentinel" else ("", "")
+                where = f"redis{'s' if self.address.tls else ''}{form}://{place}{name}"
                 raise StoreRefused(f"{place} is not part of a cluster; start with --redis {where}")
             return await _read_map(link)
         finally:

@@ -55,7 +55,7 @@ class RedisError(StoreError):
     def __init__(self, text: str, where: str = "") -> None:
         self.text = text
         self.where = where
-        """The server, for a connection that it refused."""
+        """The server, if it refused a connection, or all writes."""
         self.kind = text.removeprefix(_REFUSED_EXEC).split(" ", 1)[0]
         code = KAFKA_ERROR_BY_KIND.get(self.kind, ErrorCode.UNKNOWN_SERVER_ERROR)
         super().__init__(code, f"Redis says: {text}")
@@ -96,6 +96,14 @@ KAFKA_ERROR_BY_KIND = {
 """First word of Redis's error -> what clients get. docs/behaviour.md shows it to people."""
 
 PASSING_KINDS = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY"})
+
+
+WRITE_REFUSALS = {
+    "OOM": "raise its maxmemory, or delete keys of others",
+    "NOREPLICAS": "attach its replicas, or lower its min-replicas-to-write",
+    "MISCONF": "check its disk and its log",
+}
+"""What a server says while it takes no writes at all -> what to do."""
 
 
 class StoreRefused(Exception):

@@ -123,6 +123,10 @@ class RedisLink:
         """Why there is no connection, or why the last one ended."""
         return self._why_away
 
+    @why_away.setter
+    def why_away(self, why: str) -> None:
+        self._why_away = why
+
     @property
     def mode(self) -> str:
         """Standalone, cluster or sentinel, by the server's own word: Redis and Valkey name the fact differently."""
@@ -270,7 +274,7 @@ class RedisLink:
         async def ask(*arguments: Argument) -> Any:
             return await wire.send([hiredis.pack_command(cast("Any", arguments))])
 
-        if self.address.password:
+        if self.address.username or self.address.password:
             user = (self.address.username,) if self.address.username else ()
             await ask("AUTH", *user, self.address.password)
         if self.address.database:
@@ -280,7 +284,7 @@ class RedisLink:
         facts = parse_info(await ask("INFO", "server")) | parse_info(await ask("INFO", "replication"))
         facts |= parse_info(await ask("INFO", "persistence"))
         if facts.get("loading") == "1":
-            raise StoreAway(f"{self.address}: the server is still loading its log")
+            raise StoreAway(f"{self.address}: the server is still loading its log", "wait until it has")
         is_replica = facts.get("role") == "slave" and facts.get("slave_read_only") != "0"
         if is_replica and not self._any_role:
             primary = f"{facts.get('master_host')}:{facts.get('master_port')}"

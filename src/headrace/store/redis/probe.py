@@ -10,12 +10,12 @@ import asyncio
 from secrets import token_hex
 from typing import Any, Protocol
 
-from headrace.store.redis.errors import RedisError, StoreRefused
+from headrace.store.redis.errors import WRITE_REFUSALS, RedisError, StoreRefused
 from headrace.store.redis.link import Argument
 from headrace.store.redis.shard import Shard
 from headrace.store.redis.topology import SLOTS, Topology
 
-DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
+_DISPENSABLE = frozenset({"PUBSUB", "CLIENT", "MEMORY"})
 """Without these something is slower, or shown less exactly."""
 _TOKENS_MAX = 16 * SLOTS
 """Enough to meet a server that has one slot."""
@@ -25,9 +25,14 @@ class _Way(Protocol):
     def send(self, *arguments: Argument) -> asyncio.Future[Any]: ...
 
 
+def dispensable_of(*, waits: bool) -> frozenset[str]:
+    """The commands that need not be there."""
+    return _DISPENSABLE if waits else _DISPENSABLE | {"WAIT"}
+
+
 async def check_commands(topology: Topology, prefix: str, *, waits: bool = True) -> None:
     """Raises StoreRefused with the missing commands; WAIT is not needed where nothing `waits` for replicas."""
-    needless = DISPENSABLE if waits else DISPENSABLE | {"WAIT"}
+    needless = dispensable_of(waits=waits)
     for shard, names in (await missing_by_server(topology, prefix)).items():
         missing = [name for name in names if name not in needless]
         if missing:
@@ -41,8 +46,33 @@ async def check_commands(topology: Topology, prefix: str, *, waits: bool = True)
 async def missing_by_server(topology: Topology, prefix: str) -> dict[Shard, list[str]]:
     """What each server with slots lacks: the users of a cluster's servers may differ. Those that are away are left out.
 
-    All are asked at once. A key of one's own on each server is found by trial.
+    All are asked at once.
     """
+    tokens = _tokens(topology)
+    missing = await asyncio.gather(*(missing_commands(shard.link, prefix, own) for shard, own in tokens.items()))
+    return dict(zip(tokens, missing, strict=True))
+
+
+async def refusals_of_writes(topology: Topology, prefix: str) -> list[RedisError]:
+    """What servers say that take no writes at all now: they are full, or lack replicas or a disk."""
+    asked = [(shard.link, token) for shard, token in _tokens(topology).items() if shard.link.is_up]
+    found = await asyncio.gather(*(refusal_of_writes(link, prefix, token) for link, token in asked))
+    return [error for error in found if error is not None]
+
+
+async def refusal_of_writes(way: _Way, prefix: str, token: str = "") -> RedisError | None:
+    """What a server says that takes no writes; other refusals are about commands."""
+    key = f"{prefix}:probe:{{{token or token_hex(8)}}}:other"
+    try:
+        await way.send("SET", key, "x", "PX", 60_000)
+        await way.send("UNLINK", key)
+    except RedisError as error:
+        return error if error.kind in WRITE_REFUSALS else None
+    return None
+
+
+def _tokens(topology: Topology) -> dict[Shard, str]:
+    """A hash tag of its own for each server with slots, found by trial."""
     wanted = {shard for shard in topology.shards if shard.link.is_up} or set(topology.shards)
     token = token_hex(8)
     tokens: dict[Shard, str] = {}
@@ -52,8 +82,7 @@ async def missing_by_server(topology: Topology, prefix: str) -> dict[Shard, list
             tokens.setdefault(shard, f"{token}{at}")
             if len(tokens) == len(wanted):
                 break
-    missing = await asyncio.gather(*(missing_commands(shard.link, prefix, own) for shard, own in tokens.items()))
-    return dict(zip(tokens, missing, strict=True))
+    return tokens
 
 
 async def missing_commands(way: _Way, prefix: str, token: str = "") -> list[str]:

@@ -84,7 +84,9 @@ class Sentinels:
         if words and all(word.primary is None for word in words):
             raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'", "correct the name in --redis")
         seen = f"{len(words)} of {total} answer" if words else "none answers"
-        raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})")
+        why = f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})"
+        is_login = any(link.refusal is not None for link in self._links.values())
+        raise StoreAway(why, "check ?sentinel_username= and ?sentinel_password= in --redis" if is_login else "")
 
     def _trouble(self) -> str:
         """Why a sentinel does not answer: otherwise a wrong password, or another server, looks like a dead sentinel."""

@@ -94,6 +94,11 @@ class Topology(ABC):
         """The servers of now."""
 
     @property
+    def slots_without_server(self) -> int:
+        """How many slots nobody has."""
+        return 0
+
+    @property
     @abstractmethod
     def timeline(self) -> int:
         """Changes whenever some keys may have gone back in time."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import hiredis
 
 from headrace.metrics.histogram import SECONDS
-from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
+from headrace.store.redis.errors import WRITE_REFUSALS, OutcomeUnknown, RedisError, StoreAway
 from headrace.wire.schema import Buffer
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class RedisWire(asyncio.Protocol):
 
     def _refused(self, future: asyncio.Future[Any] | None, then: Then | None, text: str) -> None:
         error = RedisError(text)
+        if error.kind in WRITE_REFUSALS:
+            error.where = str(self._link.address)
         if then is not None:
             _tell(then, None, error)
         elif future is not None and not future.done():
