@@ -117,8 +117,8 @@ END_TXN: Mapping[tuple[int, bool, bool], Answers] = {
     (1, False, False): {_E: _INVALID, _O: _DO, _PC: _INVALID, _PA: _BUSY, _CC: _INVALID, _CA: _AGAIN},
     (2, True, False): {_E: _INVALID, _O: _DO, _PC: _FENCED, _PA: _FENCED, _CC: _INVALID, _CA: _INVALID},
     (2, True, True): {_E: _FENCED, _O: _FENCED, _PC: _BUSY, _PA: _INVALID, _CC: _AGAIN, _CA: _INVALID},
-    # Kafka says 90 to an abort of the next transaction too, which is fatal. It may come before the markers are there, if
-    # a leader moves just then: the producer aborts what it has not sent yet.
+    # Kafka says 90 to an abort of the next transaction too, which is fatal. It may come before the markers are there,
+    # if a leader moves just then: the producer aborts what it has not sent yet.
     (2, False, False): {_E: _DO, _O: _DO, _PC: _BUSY, _PA: _BUSY, _CC: _DO, _CA: _DO},
     (2, False, True): {_E: _FENCED, _O: _FENCED, _PC: _INVALID, _PA: _BUSY, _CC: _INVALID, _CA: _AGAIN},
 }
