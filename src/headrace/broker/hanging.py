@@ -82,7 +82,12 @@ class Hanging:
             if partitions := list(self._suspects(org)):
                 producers = await self._store.transactions.producers(org, self._broker.transactions.ids_of(org))
                 for partition in partitions:
-                    is_sure &= await self._end_left_over(org, partition, producers, patient=patient)
+                    try:
+                        is_sure &= await self._end_left_over(org, partition, producers, patient=patient)
+                    except KafkaError as error:  # its server may be away: the others do not wait for it
+                        is_sure = False
+                        extra = {"partition": repr(partition), "why": str(error)}
+                        log.debug("the search for hanging transactions is postponed", extra=extra)
         return is_sure
 
     async def _end_left_over(

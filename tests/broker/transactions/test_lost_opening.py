@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from headrace.store.redis.errors import StoreAway
 from headrace.wire.errors import ErrorCode
 from tests.broker.transactions.conftest import StartNode
-from tests.broker.transactions.producing import PARTITIONS, Mover, Nodes, until
+from tests.broker.transactions.producing import PARTITIONS, TOPIC, Mover, Nodes, until
 from tests.broker.transactions.test_lost_parts import ID, LOGS, Past, after, is_stable
 from tests.broker_process import RedisProcess
 
@@ -65,6 +66,36 @@ async def test_a_transaction_whose_beginning_the_store_forgot_cannot_be_committe
 ) -> None:
     nodes, mover = await _forget(start_node, redis, lost, version=version, node_dies=node_dies, has_committed=True)
     await _is_aborted(nodes, mover, has_committed=True, goes_on=1)
+
+
+async def test_what_is_left_over_is_aborted_though_another_partition_cannot_be_read(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on a server that is away."""
+    broker = await start_node()
+    nodes = Nodes(broker)
+    await nodes.create()
+    other, mover = Mover(nodes, "other"), Mover(nodes)
+    assert [await one.init() for one in (other, mover)] == [0, 0]
+    assert await other.send(1, b"open") == 0
+    past = Past(redis, *LOSSES["the beginning"])
+    assert await mover.send(0, b"first") == 0
+    topic = broker.store.default.catalogue.by_name[TOPIC]
+
+    async def is_away() -> None:
+        raise StoreAway
+
+    monkeypatch.setattr(broker.store.default.opened[topic.uuid, 1], "confirm", is_away)
+    nodes = await after(nodes, start_node, past, node_dies=False)
+
+    async def is_ended() -> bool:
+        try:
+            return await nodes.end(0, 0) == await nodes.end(0, 1) > 1
+        except AssertionError:
+            return False  # the store is coming back
+
+    await until(is_ended)
+    assert await nodes.read(0) == []
 
 
 @pytest.mark.faults
