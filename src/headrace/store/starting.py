@@ -21,8 +21,11 @@ _PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
 
-async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
-    """Runs the steps in order; raises the obstacle if it does not go away."""
+async def patiently(
+    *steps: Callable[[], Awaitable[object]], may_pass: Callable[[StoreError], bool] | None = None
+) -> None:
+    """Runs the steps in order; raises the obstacle if it does not go away, or if it may not."""
+    may_pass = may_pass or _passes
     now_s = asyncio.get_running_loop().time
     for step in steps:
         deadline, logged = now_s() + _PATIENCE_S, ""
@@ -31,7 +34,7 @@ async def patiently(*steps: Callable[[], Awaitable[object]]) -> None:
                 await step()
                 break
             except StoreError as error:
-                if not _passes(error) or now_s() >= deadline:
+                if not may_pass(error) or now_s() >= deadline:
                     raise
                 if logged != (logged := str(error)):
                     log.info("the store is slow; retrying", extra={"why": logged})
@@ -42,3 +45,8 @@ def _passes(error: StoreError) -> bool:
     if isinstance(error, RedisError):
         return error.passes_by_itself
     return isinstance(error, StoreAway | OutcomeUnknown)
+
+
+def is_silence(error: StoreError) -> bool:
+    """Whether nobody said what is wrong, or what to do."""
+    return isinstance(error, StoreAway) and not error.advice

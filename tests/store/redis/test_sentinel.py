@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 
 import pytest
 
@@ -12,7 +14,9 @@ from headrace.store.options import StoreOptions
 from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.sentinel import Sentinels
+from headrace.store.redis.topology import open_topology
 from tests.sentinels import SENTINEL, WatchedServers
+from tests.store.produced import until
 from tests.stores import of_one_server
 
 pytestmark = of_one_server
@@ -63,4 +67,29 @@ async def test_a_dead_sentinel_is_not_waited_for_once_the_others_agree(
     finally:
         if sentinels is not None:
             await sentinels.close()
+        watched.stop()
+
+
+async def test_sentinels_that_are_slow_for_a_moment_do_not_keep_a_node_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("headrace.store.redis.sentinel._ANSWER_S", 0.2)
+    monkeypatch.setattr("headrace.store.starting._PATIENCE_S", 60.0)
+    caplog.set_level(logging.INFO)
+    watched = WatchedServers(tmp_path / "servers")
+    topology = None
+    try:
+        watched.start()
+        topology = open_topology(parse_address(watched.url), StoreOptions())
+        for sentinel in watched.sentinels:
+            sentinel.send_signal(SIGSTOP)
+        starting = asyncio.create_task(topology.start())
+        await until(lambda: "the store is slow; retrying" in caplog.messages or starting.done())
+        for sentinel in watched.sentinels:
+            sentinel.send_signal(SIGCONT)
+        await starting
+        assert topology.shards[0].link.address.port == watched.primary.port
+    finally:
+        if topology is not None:
+            await topology.close()
         watched.stop()

@@ -84,18 +84,18 @@ class Sentinels:
         if words and all(word.primary is None for word in words):
             raise StoreAway(f"{self._address}: the sentinels know no primary '{name}'", "correct the name in --redis")
         seen = f"{len(words)} of {total} answer" if words else "none answers"
-        why = f"{self._address}: no majority of the sentinels names a primary ({seen}{self._trouble()})"
-        is_login = any(link.refusal is not None for link in self._links.values())
-        raise StoreAway(why, "check ?sentinel_username= and ?sentinel_password= in --redis" if is_login else "")
+        trouble, advice = self._trouble()
+        raise StoreAway(f"{self._address}: no majority of the sentinels names a primary ({seen}{trouble})", advice)
 
-    def _trouble(self) -> str:
-        """Why a sentinel does not answer: otherwise a wrong password, or another server, looks like a dead sentinel."""
+    def _trouble(self) -> tuple[str, str]:
+        """Why one does not answer, and what to do: else a wrong password, or another server, looks like its death."""
         for place, link in self._links.items():
-            if not link.is_up:
-                return f"; {place}: {link.why_away}"
-            if link.mode != "sentinel":
-                return f"; {place} is not a sentinel"
-        return ""
+            if link.refusal is not None:
+                return f"; {place}: {link.why_away}", "check ?sentinel_username= and ?sentinel_password= in --redis"
+            if link.is_up and link.mode != "sentinel":
+                return f"; {place} is not a sentinel", "name sentinels with --redis"
+        why = next((f"; {place}: {link.why_away}" for place, link in self._links.items() if not link.is_up), "")
+        return why, ""
 
     async def _ask(self, places: list[HostPort], words: list[_Word]) -> HostPort | None:
         """Adds what they say until a majority names a primary: one that is dead is not waited for then.

@@ -19,6 +19,7 @@ from headrace.store.redis.link import RedisLink
 from headrace.store.redis.memory import NO_EVICTION, Memory
 from headrace.store.redis.replicas import Replicas
 from headrace.store.redis.scripts import Scripts
+from headrace.store.starting import is_silence, patiently
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Shard:
             "the store accepts writes of groups and transactional ids again",
         )
         self._options = options
+        self._is_named_by_others = locate is not None
 
     def __repr__(self) -> str:
         return str(self.link.address)
@@ -62,9 +64,12 @@ class Shard:
         return [self.link, self.reads]
 
     async def start(self) -> None:
-        """Connects; StoreRefused if the server cannot hold a log."""
-        await self.link.start()
-        await self.reads.start()
+        """Connects; StoreRefused if the server cannot hold a log.
+
+        While sentinels are slow, or choose another primary, it is waited for, as for the servers of a cluster.
+        """
+        for link in self.links:
+            await (patiently(link.start, may_pass=is_silence) if self._is_named_by_others else link.start())
         await self.check()
 
     def start_soon(self) -> None:
