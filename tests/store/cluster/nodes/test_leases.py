@@ -293,6 +293,28 @@ async def test_a_node_does_not_go_on_once_another_process_has_its_lease(
     renewing.cancel()
 
 
+async def test_a_node_to_which_alone_the_leases_were_silent_may_have_been_replaced(
+    valkey: Valkey, open_store: OpenStore, proxy: Proxy, clock: MovableClock
+) -> None:
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    other = await open_store(node_lease_ms=LEASE_MS)
+    await store.nodes.refresh()
+    term = store.nodes.term
+    await cut_off(store, proxy)
+    with pytest.raises(StoreError):
+        await store.nodes.renew()
+    for _ in range(4):
+        clock.advance(LEASE_MS // 3)
+        store.nodes.note_awake()
+        await other.nodes.renew()
+    valkey.ask("DEL", store.keys.node(0))
+    assert await refreshed(other) == [1]
+    proxy.is_open = True
+    await store.leases.wait_up(20)
+    await store.nodes.renew()
+    assert store.nodes.was_replaced_since(term)
+
+
 async def test_a_node_that_stands_still_for_less_than_a_lease_in_an_outage_has_not_overslept(
     open_store: OpenStore, proxy: Proxy, clock: MovableClock
 ) -> None:

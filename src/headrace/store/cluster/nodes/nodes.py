@@ -280,14 +280,14 @@ class Nodes:
         if self.is_leaving:
             return
         was_silent, has_run_out = self.outages.was_long(self._now_s()), asked >= self._valid_until
-        is_lost = not is_ours and not has_run_out and not await self._am_deposed()
-        if is_lost or was_silent:
+        if was_silent or not (is_ours or has_run_out or await self._am_deposed()):
             self.outages.wait_for(self.live, self._now_s())
         if has_run_out or not is_ours:
             self._moved_at = asked
             is_elsewhere = self._timeline not in (None, self._leases.timeline)
-            # A lease that is valid is lost with the store. While the store is silent nobody takes over.
-            was_away = (has_overslept or not was_silent) if has_run_out else not is_elsewhere
+            # Nobody takes over while the store is silent, but one that is still the same may be silent to us alone.
+            may_be_all = has_run_out and (is_ours or is_elsewhere)
+            was_away = (has_overslept or not was_silent) if may_be_all else not is_elsewhere
             if was_away and self._has_others and not await self._come_back(asked, is_elsewhere):
                 self.outages.end()
                 return
