@@ -26,6 +26,14 @@ async def leave_led(partitions: Iterable[Partition]) -> None:
     await leave_all([one for one in partitions if not one.is_gone and origin.leads(one)], _PATIENCE_S)
 
 
+async def leave_again(partitions: Iterable[Partition]) -> None:
+    """Leaves what this node took up once more after it had left: the others, to which it went, were leaving too.
+
+    Clients go to whoever still answers. Without this all logs looked damaged after all nodes were stopped at once.
+    """
+    await leave_led(one for one in partitions if origin.has_taken_up(one))
+
+
 async def leave_all(partitions: list[Partition], patience_s: float) -> None:
     """Leaves as many as it can in this time, some at once: the loop, and the clock, have to go on meanwhile."""
     closed = 0
@@ -44,6 +52,7 @@ async def leave(partition: Partition) -> bool:
         await partition.confirm()  # what a store that went back in time lost is in our cache alone
         await partition.save_producers()
         await partition.copies.save()
+        await partition.writer.drain()  # what came meanwhile
         await origin.leave(partition)
     except StoreError as error:
         return isinstance(error, PartitionGone | LeftToLeader)

@@ -35,7 +35,7 @@ from headrace.store.cold.reads import BackgroundReads
 from headrace.store.confidence import Outlook, View
 from headrace.store.end_of_turn import EndOfTurn
 from headrace.store.keys import ClusterKeys
-from headrace.store.leaving import leave_all, leave_led
+from headrace.store.leaving import leave_again, leave_all, leave_led
 from headrace.store.options import StoreOptions
 from headrace.store.organisation import Organisation
 from headrace.store.partition import origin
@@ -200,7 +200,9 @@ class Store:
         self.unpacking.close()
         partitions = [partition for partition in self._partitions if not partition.is_gone]
         try:
-            if self.link.is_up and not self.nodes.is_leaving:
+            if self.link.is_up and self.nodes.is_leaving:
+                await leave_again(partitions)
+            elif self.link.is_up:
                 await leave_all(partitions, _LEAVE_S)
                 async with asyncio.timeout(_LEAVE_S):
                     await self.nodes.release()

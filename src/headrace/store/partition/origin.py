@@ -57,7 +57,7 @@ def is_suspect(taken_up: bytes | None, left: bytes | None, server: str) -> bool:
 async def take_up(partition: Partition) -> None:
     """Registers this node as the partition's writer, if it leads it, before its first append."""
     mine = _signature(partition)
-    if partition.taken_up == mine and partition.left is None:
+    if has_taken_up(partition):
         partition.was_replaced = False  # whatever others wrote meanwhile is on this server
         return
     if not partition.is_settled or not leads(partition):
@@ -77,17 +77,26 @@ async def take_up(partition: Partition) -> None:
 
 
 async def leave(partition: Partition) -> None:
-    """Notes where the log ends, for the next start: this node gives it back in good order."""
+    """Notes where the log ends, for the next start: this node gives it back in good order.
+
+    What is appended after all takes the partition up again first: the end that was noted would be wrong.
+    """
     if partition.is_settled and leads(partition):
+        partition.left = partition.end
+        partition.doubt()
         await partition.scripts.run(
-            "leave", [partition.keys.meta, partition.keys.there], [_signature(partition), partition.end]
+            "leave", [partition.keys.meta, partition.keys.there], [_signature(partition), partition.left]
         )
 
 
 def is_ours(partition: Partition) -> bool:
     """Whether this node is the registered writer and still leads the partition."""
-    is_taken_up = partition.taken_up == _signature(partition) and partition.left is None
-    return is_taken_up and partition.is_confirmed and leads(partition)
+    return has_taken_up(partition) and partition.is_confirmed and leads(partition)
+
+
+def has_taken_up(partition: Partition) -> bool:
+    """Whether this node registered as the writer, and has not left it since."""
+    return partition.taken_up == _signature(partition) and partition.left is None
 
 
 def _signature(partition: Partition) -> str:

@@ -9,9 +9,10 @@ import logging
 import pytest
 
 from headrace.store.cluster.nodes.endpoints import Registration
+from headrace.store.leaving import leave_led
 from headrace.store.redis.errors import RedisError
 from tests.store.conftest import OpenStore
-from tests.store.produced import until
+from tests.store.produced import produce, until
 
 LEASE_MS = 60_000
 
@@ -120,3 +121,43 @@ async def test_a_renewal_under_way_does_not_take_the_place_again_that_was_given_
     assert not leaving.nodes.lease_is_valid
     await staying.nodes.refresh()
     assert [node.id for node in staying.nodes.live] == [1]
+
+
+@pytest.mark.parametrize("configs", [{}, {"headrace.format": "stream"}], ids=["log", "stream"])
+async def test_logs_are_closed_cleanly_although_all_nodes_leave_at_once_and_are_written_to_until_they_end(
+    open_store: OpenStore, configs: dict[str, str]
+) -> None:
+    stores = [await open_store(node_id=number, node_lease_ms=LEASE_MS) for number in range(2)]
+    for one in stores:
+        await until(lambda one=one: len(one.nodes.live) == 2)  # type: ignore[misc]
+    topic = await stores[0].default.catalogue.create("orders", 2, configs)
+    await stores[1].default.catalogue.refresh()
+    for one in stores:
+        for number in range(2):
+            if one.nodes.leads(topic, number):
+                await produce(await one.default.partition(topic, number), b"before")
+    await asyncio.gather(*(one.hand_over() for one in stores))
+    for one in stores:
+        one.nodes.step_down()
+        for number in range(2):  # to each of them the other one is gone
+            await produce(await one.default.partition(topic, number), b"after")
+    ends = [(await stores[1].default.partition(topic, number)).end for number in range(2)]
+    for one in stores:
+        await one.close()
+    staying = await open_store(node_id=2, node_lease_ms=LEASE_MS)
+    for number in range(2):
+        left = await staying.link.call("HGET", topic.keys(staying.default.keys, number).meta, "left")
+        assert left is not None
+        assert int(left) == ends[number]
+        assert (await staying.default.partition(topic, number)).end == ends[number]
+
+
+async def test_an_append_after_a_partition_was_left_takes_it_up_again(open_store: OpenStore) -> None:
+    store = await open_store()
+    topic = await store.default.catalogue.create("orders", 1, {})
+    partition = await store.default.partition(topic, 0)
+    await produce(partition, b"before")
+    await leave_led([partition])
+    assert await store.link.call("HGET", partition.keys.meta, "left") == b"1"
+    await produce(partition, b"after")
+    assert await store.link.call("HGET", partition.keys.meta, "left") is None
