@@ -103,6 +103,17 @@ def test_a_user_without_a_password_is_the_one_who_logs_in(servers: Servers) -> N
     assert "does not allow XADD on headrace:*" in said
 
 
+def test_a_certificate_file_that_cannot_be_used_is_not_taken_for_a_port_without_tls(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("not a certificate")
+    said = run_process("serve", "--port", 0, "--redis", f"rediss://127.0.0.1:1?ssl_ca_certs={file}").sentence()
+    assert f"{file} has no certificates" in said
+    assert said.endswith("; correct the ssl_ files in --redis")
+    file.unlink()
+    said = run_process("serve", "--port", 0, "--redis", f"rediss://127.0.0.1:1?ssl_ca_certs={file}").sentence()
+    assert said.endswith(f"No such file or directory: {file}; correct the ssl_ files in --redis")
+
+
 def test_slots_without_a_server_are_named(tmp_path: Path) -> None:
     options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     server = TrialServer(tmp_path / "half", options)

@@ -130,6 +130,15 @@ def test_producer_ids_of_two_brokers_in_the_same_millisecond_differ_by_chance() 
     assert len({ProducerIds().new(1_700_000_000_000) for _ in range(10)}) > 1
 
 
+def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.pem"
+    file.write_text("not a certificate")
+    with pytest.raises(OSError, match=r"own\.pem has no certificates"):
+        Address(host="h", tls=True, ca_file=str(file)).tls_context()
+    with pytest.raises(OSError, match=r"own\.pem cannot be used as a certificate and its key"):
+        Address(host="h", tls=True, certificate_file=str(file)).tls_context()
+
+
 @pytest.mark.parametrize("field", ["ca_file", "certificate_file", "key_file"])
 def test_a_file_of_tls_that_is_missing_is_named(field: str, tmp_path: Path) -> None:
     address = Address(host="h", tls=True, **{field: str(tmp_path / "missing.pem")})  # type: ignore[arg-type]

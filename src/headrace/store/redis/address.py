@@ -97,9 +97,16 @@ class Address(msgspec.Struct, frozen=True):
             return None
         for file in filter(None, (self.ca_file, self.certificate_file, self.key_file)):
             Path(file).open("rb").close()  # ssl's own error does not say which one is missing
-        context = ssl.create_default_context(cafile=self.ca_file or None)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+        except ssl.SSLError as error:
+            raise OSError(f"{self.ca_file} has no certificates ({error.reason})") from None
         if self.certificate_file:
-            context.load_cert_chain(self.certificate_file, self.key_file or None)
+            try:  # nobody is there to be asked for the password of a key
+                context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+            except ssl.SSLError as error:
+                files = " and ".join(filter(None, (self.certificate_file, self.key_file)))
+                raise OSError(f"{files} cannot be used as a certificate and its key ({error.reason})") from None
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

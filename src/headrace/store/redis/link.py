@@ -238,12 +238,17 @@ class RedisLink:
     async def _connect_to(self, address: Address) -> None:
         loop = asyncio.get_running_loop()
         try:
+            context = address.tls_context()
+        except OSError as error:
+            why = _reason(error, is_tls=True) if error.filename else str(error).removesuffix(".")
+            raise StoreAway(f"{address}: {why}", "correct the ssl_ files in --redis") from None
+        try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_S) as self._attempt:
                 if address.path:
                     _, wire = await loop.create_unix_connection(lambda: RedisWire(self), address.path)
                 else:
                     _, wire = await loop.create_connection(
-                        lambda: RedisWire(self), address.host, address.port, ssl=address.tls_context()
+                        lambda: RedisWire(self), address.host, address.port, ssl=context
                     )
         except (OSError, TimeoutError) as error:
             raise StoreAway(f"{address}: {_reason(error, is_tls=address.tls)}") from None
