@@ -7,10 +7,11 @@ that every client can read, anything else a closed connection and a log line.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headrace.broker.call import Call
 from headrace.broker.quotas.throttling import STRICT_SINCE, Timed, is_timed, settle
@@ -36,6 +37,7 @@ from headrace.wire.codec import MALFORMED, DecodeError, Pieces
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frame import RequestHeader, response_frame
 from headrace.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from headrace.wire.messages.metadata import MetadataResponse
 from headrace.wire.schema import Payload
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ LISTED_ONLY = [
 94 is about controllers. They are listed because tools tell a broker's version by its list (franz-go's kversion)."""
 _STRAIGHT = {PRODUCE: "produce", FETCH: "fetching", JOIN_GROUP: "groups", SYNC_GROUP: "groups", HEARTBEAT: "groups"}
 """Which APIs have a straight road, and the room that it is in."""
+_PARTITIONS_ON_LOOP = 1_000
+"""So many in Metadata are packed in 2 ms."""
 _LONGEST_CLIENT_ID = 100
 _LONGEST_PAUSE_MS = (1 << 31) - 1
 
@@ -128,6 +132,19 @@ async def _respond(call: Call, request: Payload, key: int) -> Payload | None:
         return error_response(request, error)
 
 
+def is_long(response: Payload | None) -> TypeGuard[MetadataResponse]:
+    """Whether packing it takes long: Metadata grows with the cluster, while others are as long as their requests."""
+    if not isinstance(response, MetadataResponse):
+        return False
+    return sum(len(topic.partitions) for topic in response.topics) > _PARTITIONS_ON_LOOP
+
+
+async def _framed_aside(call: Call, response: Payload) -> Pieces:
+    """In a thread, which the event loop interrupts."""
+    header = call.slot.header
+    return await asyncio.to_thread(response_frame, header.api_key, response, call.version, header.correlation_id)
+
+
 class Dispatch:
     """Answers frames."""
 
@@ -176,18 +193,33 @@ class Dispatch:
         call = Call(connection.access, version, header.client_id or "", connection, slot)
         if self._broker.quotas.is_any:
             return await self.answer_with(call, partial(_respond, call, request, key))
-        return self.packed(call, await _respond(call, request, key))
+        return await self._packed_aside(call, await _respond(call, request, key))
 
     async def answer_with(self, call: Call, work: Work, held_ns: int = 0) -> Pieces | None:
         """The answer that some work comes to; it may have been begun on the straight road, and held the event loop."""
         if not self._broker.quotas.is_any:
-            return self.packed(call, await work())
+            return await self._packed_aside(call, await work())
         call.is_strict = call.version >= STRICT_SINCE.get(call.slot.header.api_key, call.version + 1)
-        if not is_timed(call):
-            return self.within_quotas(call, await work(), held_ns)
-        timed = Timed(work())
-        response = await timed
-        return self.within_quotas(call, response, held_ns + timed.held_ns)
+        if is_timed(call):
+            timed = Timed(work())
+            response = await timed
+            held_ns += timed.held_ns
+        else:
+            response = await work()
+        if not is_long(response):
+            return self.within_quotas(call, response, held_ns)
+        pieces = await self._packed_aside(call, response)
+        if pause_ms := self.charge(call, pieces or [], held_ns):
+            response.throttle_time_ms = pause_ms
+            pieces = await _framed_aside(call, response)
+        return pieces
+
+    async def _packed_aside(self, call: Call, response: Payload | None) -> Pieces | None:
+        """A response as buffers, its errors counted; a long one does not hold up the event loop."""
+        if not is_long(response):
+            return self.packed(call, response)
+        self._metrics.answered(call.slot.header.api_key, response)
+        return await _framed_aside(call, response)
 
     def packed(self, call: Call, response: Payload | None) -> Pieces | None:
         """A response as buffers, its errors counted."""

@@ -60,7 +60,7 @@ async def _topics(call: Call, request: MetadataRequest) -> list[MetadataResponse
         topics = sorted(call.topics(Operation.DESCRIBE), key=lambda topic: topic.name)
         turns, described = Turns(), []
         for topic in topics:
-            if turns.is_over():
+            if turns.is_over(topic.partitions):
                 await asyncio.sleep(0)
             described.append(describe(broker, topic, operations(topic.name)))
         return described
@@ -83,9 +83,9 @@ async def _each_asked(
     turns = Turns()
     answers = []
     for topic in {(topic.name, topic.topic_id): topic for topic in asked}.values():
-        if turns.is_over():
-            await asyncio.sleep(0)
         answers.append(await _asked(call, topic, may_create, operations))
+        if turns.is_over(1 + len(answers[-1].partitions)):
+            await asyncio.sleep(0)
     return answers
 
 

@@ -127,7 +127,10 @@ class Turns:
     def __init__(self) -> None:
         self._parts = 0
 
-    def is_over(self) -> bool:
-        """Counts a part; if true, the handler sleeps for a moment (`asyncio.sleep(0)`)."""
-        self._parts += 1
-        return self._parts % _PARTS_PER_TURN == 0
+    def is_over(self, parts: int = 1) -> bool:
+        """Counts a part, or several; if true, the handler sleeps for a moment (`asyncio.sleep(0)`)."""
+        self._parts += parts
+        if self._parts < _PARTS_PER_TURN:
+            return False
+        self._parts = 0
+        return True
