@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, cast
 
-from headrace.broker.owned import answers, stored
+from headrace.broker.owned import answers, leaving, stored
 from headrace.broker.owned.contract import Decision, Name, State
 from headrace.broker.owned.names import Names
 from headrace.broker.owned.steps import Asked, Fired, Resumed, Step
@@ -62,9 +62,9 @@ class Thing(Generic[State]):
         self._outbid = 0
         """Our next token's number is above this."""
         slot = runtime.slot_of(name)
-        self.link, self._outlook = slot.link, runtime.outlook_of(slot)
-        self._confidence = Confidence()
-        self.doubt = self._confidence.doubt
+        self.link, self.outlook = slot.link, runtime.outlook_of(slot)
+        self.confidence = Confidence()
+        self.doubt = self.confidence.doubt
         self._alarm = Alarm(runtime.now_ms, self.ring_now)
         self._waiting: deque[Step[State]] = deque()
         self._open: tuple[Step[State], Decision[State]] | None = None
@@ -88,8 +88,8 @@ class Thing(Generic[State]):
         While Redis is away and our lease is beyond doubt nobody else can have changed anything, unless another node may
         have owned it before: in a cluster, the leases may be on a server that is not away.
         """
-        seen, view = self._confidence.seen, self._outlook.view
-        if self._confidence.level(view) is Level.SURE:
+        seen, view = self.confidence.seen, self.outlook.view
+        if self.confidence.level(view) is Level.SURE:
             return True
         return seen is not None and seen.term == view.term and not self.link.is_up
 
@@ -97,7 +97,7 @@ class Thing(Generic[State]):
         return (
             not self.is_gone
             and not self._must_go
-            and (self._confidence.seen is self._outlook.view or self.is_settled)
+            and (self.confidence.seen is self.outlook.view or self.is_settled)
             and (self._is_confirmed or self._owns_now(self._key))
         )
 
@@ -165,7 +165,7 @@ class Thing(Generic[State]):
                     await self._finish(*self._open)
                     self._open = None
                 if self._must_go:
-                    self.let_go()
+                    await leaving.leave(self)
                 if self._waiting and not await self._make_ready():
                     return
                 self._decide_waiting()
@@ -192,15 +192,15 @@ class Thing(Generic[State]):
             self._runtime.check_owner(self.name)
             if not self._owns_now(self._key):
                 await self._confirm()
-            elif not self.is_gone and self._confidence.level(self._outlook.view) is Level.UNREAD:
+            elif not self.is_gone and self.confidence.level(self.outlook.view) is Level.UNREAD:
                 await self._load()
             elif not self.is_gone and not self.is_settled:
-                await self._settle()
+                await self.settle()
         except KafkaError as error:
             self._let_go_if_lost(error)
             for step in self._take_waiting():
                 step.refused(self, error)
-            if self._confidence.level(self._outlook.view) is Level.UNREAD:
+            if self.confidence.level(self.outlook.view) is Level.UNREAD:
                 self.drop()
             return False
         if self.is_gone:
@@ -249,12 +249,9 @@ class Thing(Generic[State]):
 
     async def _write(self, decision: Decision[State]) -> None:
         try:
-            if decision.tombstone:
-                await self._bury()
-            else:
-                await self._write_changes(decision)
+            await (self._bury() if decision.tombstone else self._write_changes(decision))
         except NotConfirmed:
-            self._confidence.doubt()  # the store has it, and is taken back to what was answered for
+            self.confidence.doubt()  # the store has it, and is taken back to what was answered for
             raise
 
     async def _write_changes(self, decision: Decision[State]) -> None:
@@ -295,11 +292,11 @@ class Thing(Generic[State]):
 
     async def _confirm(self) -> None:
         """Without a lease only what is known and still ours is answered: maybe its server is away for us alone."""
-        if self._confidence.level(self._outlook.view) <= Level.ASTRAY or self._runtime.is_with_leases(self.name):
+        if self.confidence.level(self.outlook.view) <= Level.ASTRAY or self._runtime.is_with_leases(self.name):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This node has no lease.")
         await self._check_token()
         if not self.is_settled:
-            await self._settle()
+            await self.settle()
         self._runtime.check_owner(self.name)
         self._is_confirmed = True  # the store has just said that it is ours
 
@@ -309,7 +306,7 @@ class Thing(Generic[State]):
 
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""
-        look = self._confidence.begin(self._outlook.view)
+        look = self.confidence.begin(self.outlook.view)
         taken = await self._store.take(*self.name)
         if taken is not None:
             self._owner = taken.owner
@@ -317,20 +314,20 @@ class Thing(Generic[State]):
             self.fields = stored.unpacked_fields(self._kind, self.name, taken)
             if self.fields:
                 await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
-        self._confidence.end(look)
+        self.confidence.end(look)
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Takes the thing again after a sign of trouble; it may be gone afterwards."""
-        view, seen = self._outlook.view, self._confidence.seen
-        look = self._confidence.begin(view)
+        view, seen = self.outlook.view, self.confidence.seen
+        look = self.confidence.begin(view)
         if self._owner is None:
             if seen is not None and seen.term == view.term:
-                self._confidence.end(look)
+                self.confidence.end(look)
             else:
                 self.drop()  # another node may have decided meanwhile
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
-        await self._names.list_again(self._owner, is_known=self._confidence.level(view) > Level.ASTRAY)
+        await self._names.list_again(self._owner, is_known=self.confidence.level(view) > Level.ASTRAY)
         taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
         if not taken.nobody_came_between(self._owner):
             self.let_go()
@@ -338,26 +335,28 @@ class Thing(Generic[State]):
         self._owner = taken.owner
         await self._names.claim_again(self.state)
         await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
-        self._confidence.end(look)
-        if seen is not None and seen.term != view.term:
+        self.confidence.end(look)
+        if seen is not None and seen.term != view.term and not self._must_go:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
 
     def outbid(self, number: int) -> None:
         """Something bears the number of an owner that the store has forgotten: ours has to be above it."""
         self._outbid = max(self._outbid, number)
-        self._confidence.doubt()
+        self.confidence.doubt()
 
     # -- leaving ------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Another node owns the thing now: lets it go as soon as no write is in flight."""
+        """Another node owns the thing now: lets it go as soon as no write is in flight, and the store has all of it."""
         self._must_go = True
-        if not self._is_working:
+        if leaving.may_be_lost(self):
+            self._begin_work()
+        elif not self._is_working:
             self.let_go()
 
     def _let_go_if_lost(self, error: KafkaError) -> None:
         """A server that took over meanwhile may just not know our token: the next look tells."""
-        if isinstance(error, OwnershipLost) and self._confidence.level(self._outlook.view) > Level.ASTRAY:
+        if isinstance(error, OwnershipLost) and self.confidence.level(self.outlook.view) > Level.ASTRAY:
             self.let_go()
 
     def let_go(self) -> None:

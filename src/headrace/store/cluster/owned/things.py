@@ -133,12 +133,12 @@ class OwnedStore:
     async def take_again(self, org: str, name: str, ours: str, outbid: int, timeline: int | None) -> Taken:
         """Makes us the owner again, with a number above `outbid`.
 
-        On another timeline the store may have lost our token: one with a lower number is of an owner before us, and
-        none is no sign of a deletion. Without a `timeline` no other process can have owned the thing meanwhile.
+        On another timeline the store may have lost our tokens: one with a lower number is of an owner before us, and
+        none is no sign of a deletion. Who took it there since then has the number of our first one, or a higher one.
+        Without a `timeline` no other process can have owned the thing meanwhile.
         """
-        number = _number(ours)
         may_be_lost = timeline is None or self.slot_of(org, name).link.timeline != timeline
-        above, lost = max(number, outbid), number if may_be_lost else _LOST_BY_NOBODY
+        above, lost = max(_number(ours), outbid), _since(ours) if may_be_lost else _LOST_BY_NOBODY
         return cast("Taken", await self._take(org, name, above, lost, here=not may_be_lost))
 
     async def enlist(self, org: str, name: str) -> None:

@@ -1,0 +1,37 @@
+"""Leaving a thing to its next owner.
+
+A server that takes over may lack what this node acknowledged, and the next owner may never have seen that: it owned the
+thing before, and the store that went back names it. So whoever leaves a thing then first writes back what the server
+lost, unless somebody took the thing there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.store.confidence import Level
+from headrace.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.owned.thing import Thing
+
+_PATIENCE_S: Final = 5.0
+"""A failover takes less."""
+
+
+def may_be_lost(thing: Thing[Any]) -> bool:
+    """Whether the server is away, or another one answers since the last look."""
+    is_same = thing.link.is_up and thing.confidence.level(thing.outlook.view) > Level.ASTRAY
+    return bool(thing.owner) and not thing.is_gone and not is_same
+
+
+async def leave(thing: Thing[Any]) -> None:
+    """Lets it go, with all that is known of it in the store if that is possible."""
+    with contextlib.suppress(KafkaError):
+        if may_be_lost(thing):
+            await thing.link.wait_up(_PATIENCE_S)
+        if may_be_lost(thing):
+            await thing.settle()
+    if not thing.is_gone:
+        thing.let_go()
