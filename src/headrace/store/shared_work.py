@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 
@@ -11,6 +11,13 @@ def retrieve(work: asyncio.Future[Any]) -> None:
     """Marks a failure as seen, so that asyncio does not report it when no caller is left."""
     if not work.cancelled():
         work.exception()
+
+
+async def all_of(works: Iterable[Awaitable[object]]) -> None:
+    """Returns once all have ended; the first failure is raised then, so it keeps none of the others back."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 class WorkInParts:

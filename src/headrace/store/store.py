@@ -12,7 +12,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from headrace.clock import Clock
@@ -355,18 +355,16 @@ class Store:
             await tick(_UPKEEP_EVERY_S)
             if self._restoring.is_due(self._timeline):  # first: it must not wait for a server that is away
                 self.spawn(self._restoring.run(self._timeline))
-            try:
-                await self._keep_cluster_id()
-                shared = (table for one in self.organisations.values() for table in one.shared)
-                await asyncio.gather(refresh_all(shared), self.topology.look_at_servers())
-                await self.replicas.keep()
-                for one in self.organisations.values():
-                    if one.catalogue.must_sweep:
-                        self.spawn(one.catalogue.finish_deletions())
-            except StoreError as error:
-                log.debug("upkeep is postponed", extra={"why": str(error)})
-            except Exception:
-                log.exception("upkeep failed")
+            shared = [table for one in self.organisations.values() for table in one.shared]
+            await asyncio.gather(
+                _try("upkeep", self._keep_cluster_id()),
+                _try("upkeep", refresh_all(shared)),
+                _try("upkeep", self.topology.look_at_servers()),
+                _try("upkeep", self.replicas.keep()),
+            )
+            for one in self.organisations.values():
+                if one.catalogue.must_sweep:
+                    self.spawn(one.catalogue.finish_deletions())
 
     async def _load_security(self) -> None:
         for table in self.security_tables:
@@ -384,10 +382,15 @@ class Store:
         """Applies other nodes' changes, well within a second, also of a node that this one has not noticed yet."""
         while True:
             await tick(_SECURITY_EVERY_S)
-            try:
-                await refresh_all(self.security_tables)
-                await self.tenants.follow()
-            except StoreError as error:
-                log.debug("reading users and ACLs is postponed", extra={"why": str(error)})
-            except Exception:
-                log.exception("reading users and ACLs failed")
+            await _try("reading users and ACLs", refresh_all(self.security_tables))
+            await _try("reading users and ACLs", self.tenants.follow())
+
+
+async def _try(what: str, step: Awaitable[object]) -> None:
+    """A step of work that is repeated: one that fails does not keep the others back, whose servers may be well."""
+    try:
+        await step
+    except StoreError as error:
+        log.debug(f"{what} is postponed", extra={"why": str(error)})
+    except Exception:
+        log.exception(f"{what} failed")

@@ -252,8 +252,14 @@ class Catalogue(SharedHash):
             deleted = [msgspec.json.decode(row, type=Topic) for row in rows]
             if topics := [topic for topic in deleted if name in (None, topic.name)]:
                 await self._copied.confirm(self.slot, place, self.key)
+            trouble: StoreError | None = None
             for topic in topics:
-                await self._remove_deleted(topic)
+                try:
+                    await self._remove_deleted(topic)
+                except StoreError as error:  # the servers of the others may be well
+                    trouble = trouble or error
+            if trouble is not None:
+                raise trouble
         except BaseException:
             self.must_sweep = True
             raise

@@ -8,10 +8,13 @@ the store remembers the highest number of replicas seen on any of its servers, u
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from headrace.store.options import StoreOptions
+from headrace.store.redis.errors import StoreError
 from headrace.store.redis.topology import Topology
+from headrace.store.shared_work import all_of
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +61,8 @@ class MeantReplicas:
         """Looks for more, if anybody wants them."""
         if self._is_set or not self._is_asked_for:
             return
-        for shard in self._topology.shards:
-            if shard.link.is_up:
-                await shard.replicas.look()
+        with contextlib.suppress(StoreError):  # those that can be asked count
+            await all_of(shard.replicas.look() for shard in self._topology.shards if shard.link.is_up)
         await self._learn()
 
     async def _learn(self) -> None:

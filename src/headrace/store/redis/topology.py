@@ -5,7 +5,6 @@ Users of the store ask for the slot of their key once and keep it: the slot know
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,6 +21,7 @@ from headrace.store.redis.route import Redirected, Route
 from headrace.store.redis.scripts import Scripts
 from headrace.store.redis.sentinel import Sentinels
 from headrace.store.redis.shard import Shard
+from headrace.store.shared_work import all_of
 
 SLOTS = 16384
 
@@ -129,21 +129,21 @@ class Topology(ABC):
             for at, reply in zip(places, await slot.link.pipeline(*(numbered[at][1] for at in places)), strict=True):
                 replies[at] = reply
 
-        for outcome in await asyncio.gather(*(ask(*one) for one in by_slot.items()), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        await all_of(ask(*one) for one in by_slot.items())
         return replies
 
     # -- memory -------------------------------------------------------------------------------------------------
 
     async def look_at_servers(self) -> None:
         """Learns how full each server is, and whether it is still known by its present id."""
-        for shard in self.shards:
-            if shard.link.is_up:
-                shard.memory.note_policy(await shard.memory.look())
-                shard.memory.appends.round_ended()
-                shard.owned_writes.round_ended()
-                await shard.replicas.look()
+
+        async def look(shard: Shard) -> None:
+            shard.memory.note_policy(await shard.memory.look())
+            shard.memory.appends.round_ended()
+            shard.owned_writes.round_ended()
+            await shard.replicas.look()
+
+        await all_of(look(shard) for shard in self.shards if shard.link.is_up)
 
     async def room(self) -> Room | None:
         """How much all hold together; None if one has no limit."""
