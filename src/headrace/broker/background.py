@@ -6,7 +6,6 @@ It covers the topics of every organisation, on behalf of the broker itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -220,7 +219,8 @@ class Background:
                 led_bytes = {}
                 for name in store.tenants.names:
                     if store.tenants.limits(name).bytes_stored is not None:
-                        led_bytes[name] = await self._led_bytes(Access(self._broker, system_caller(name)))
+                        access = Access(self._broker, system_caller(name))
+                        led_bytes[name] = await self._led_bytes(access, postponed)
                 await store.usage.tell(led_bytes)
             except KafkaError as error:
                 postponed.by(error)
@@ -228,12 +228,17 @@ class Background:
                 log.exception("counting stored bytes failed")
             postponed.round_ended()
 
-    async def _led_bytes(self, access: Access) -> int:
+    async def _led_bytes(self, access: Access, postponed: Postponed) -> int:
+        """What an organisation has in the partitions that this node leads, as far as they can be read now."""
         total = 0
         for topic in access.topics(Operation.DESCRIBE):
             for number in self._broker.led(topic):
-                with contextlib.suppress(PartitionGone):
+                try:
                     total += (await access.partition(topic, number)).size_bytes
+                except PartitionGone:
+                    continue
+                except KafkaError as error:
+                    postponed.by(error, partition=f"{topic.name}-{number}")
         return total
 
     async def _leave_records_to_lake(self) -> None:
