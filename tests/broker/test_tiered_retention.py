@@ -13,7 +13,7 @@ from headrace.broker.options import BrokerOptions
 from headrace.broker.tiering.retention import TieredRetention
 from headrace.groups.settings import GroupSettings
 from headrace.security.caller import system_caller
-from headrace.store.cluster.catalogue import Topic
+from headrace.store.cluster.catalogue import Placing, Topic
 from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.redis.address import parse_address
 from headrace.store.store import Store
@@ -43,9 +43,9 @@ def cold(store: Store) -> ColdCopy:
     return made
 
 
-async def made(store: Store, cold: ColdCopy) -> Topic:
-    """Two partitions, of which the lake has all."""
-    topic = await store.default.catalogue.create("orders", 2, CONFIGS)
+async def made(store: Store, cold: ColdCopy, name: str = "orders") -> Topic:
+    """Two partitions, of which the lake has all. If there are two nodes, each leads one."""
+    topic = await store.default.catalogue.create(name, 2, CONFIGS, Placing(1, {0: [0], 1: [1]}))
     for number in (0, 1):
         partition = await log_partition(store, topic, number)
         await fill(partition, 5)
@@ -56,6 +56,12 @@ async def made(store: Store, cold: ColdCopy) -> Topic:
 
 def opened(store: Store) -> Access:
     return Access(Broker(store, BrokerOptions(), GroupSettings()), system_caller(store.default.name))
+
+
+async def fill_memory(store: Store) -> None:
+    for part in range(40):
+        await store.link.call("SET", f"ballast-{part}", bytes(MEMORY_BYTES // 64))
+    await until(lambda: store.memory_percent >= 60)
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -75,9 +81,7 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
         await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
     assert told.startswith("records of a tiered topic cannot leave Redis")
-    for part in range(40):
-        await store.link.call("SET", f"ballast-{part}", bytes(MEMORY_BYTES // 64))
-    await until(lambda: store.memory_percent >= 60)
+    await fill_memory(store)
     for _ in range(3):
         await retention.apply(access, topic, [0, 1])
     (told,) = messages(caplog)
@@ -88,6 +92,44 @@ async def test_a_lake_that_is_away_is_told_once_for_all_partitions_and_again_whe
     (told,) = messages(caplog)
     assert told.startswith("records of a tiered topic leave Redis again")
     assert [(await store.default.partition(topic, number)).local_start for number in (0, 1)] == [8, 8]
+
+
+async def test_a_topic_that_was_deleted_is_no_reason_why_the_store_fills_up(
+    store: Store, cold: ColdCopy, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, other, retention = await made(store, cold), await made(store, cold, "returns"), TieredRetention(store)
+    access = opened(store)
+    cold.is_away = True
+    await retention.apply(access, topic, [0, 1])
+    cold.is_away = False
+    await store.default.catalogue.delete(topic)
+    await fill_memory(store)
+    messages(caplog)
+    await retention.apply(access, other, [0, 1])
+    assert messages(caplog) == []
+
+
+async def test_partitions_that_another_node_leads_are_no_reason_why_the_store_fills_up(
+    store: Store, cold: ColdCopy, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, retention = await made(store, cold), TieredRetention(store)
+    access = opened(store)
+    cold.is_away = True
+    await retention.apply(access, topic, [0, 1])
+    cold.is_away = False
+    next_node = Store(store.topology.address, node_at(1, "127.0.0.1", 9093), OPTIONS)
+    await next_node.start()
+    try:
+        await until(lambda: list(access.broker.led(topic)) == [0])
+        await fill_memory(store)
+        messages(caplog)
+        for _ in range(2):
+            await retention.apply(access, topic, [0])
+        (told,) = messages(caplog)
+        assert told.startswith("records of a tiered topic leave Redis again")
+    finally:
+        await next_node.close()
 
 
 async def test_an_archive_that_is_behind_is_told_when_it_does_not_move(

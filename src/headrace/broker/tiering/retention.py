@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.postponed import Postponed
 from headrace.store.partition.base import Partition
 from headrace.store.partition.old_records import Limits, Trouble, TroubleKind
+from headrace.store.partition.origin import leads
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class TieredRetention:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._troubles: dict[tuple[bytes, int], Trouble] = {}
+        self._troubled: dict[tuple[bytes, int], Partition] = {}
         self._behind: dict[tuple[bytes, int], int] = {}
         """Where the lake ended when it was found to be behind."""
         self._told: set[tuple[bytes, TroubleKind]] = set()
@@ -48,6 +49,7 @@ class TieredRetention:
                     self.postponed.by(outcome, topic=topic.name)
                 elif isinstance(outcome, Exception):
                     log.error("tiering failed", extra={"topic": topic.name}, exc_info=outcome)
+        self._troubled = {key: one for key, one in self._troubled.items() if _is_ours(one)}
         self._tell_of_memory()
 
     async def _apply(self, access: Access, topic: Topic, number: int) -> None:
@@ -62,10 +64,10 @@ class TieredRetention:
         trouble = self._if_it_stays(key, await partition.leave_to_lake(limits))
         await partition.save_trouble(trouble.why if trouble else "")
         if trouble is None:
-            self._troubles.pop(key, None)
+            self._troubled.pop(key, None)
             self._tell_all_clear(topic)
         else:
-            self._troubles[key] = trouble
+            self._troubled[key] = partition
             self._tell(topic, partition, trouble)
 
     def _if_it_stays(self, key: tuple[bytes, int], trouble: Trouble | None) -> Trouble | None:
@@ -87,16 +89,21 @@ class TieredRetention:
 
     def _tell_all_clear(self, topic: Topic) -> None:
         told = {(uuid, kind) for uuid, kind in self._told if uuid == topic.uuid}
-        if told and not any(uuid == topic.uuid for uuid, _ in self._troubles):
+        if told and not any(uuid == topic.uuid for uuid, _ in self._troubled):
             self._told -= told
             log.info("records of a tiered topic leave Redis again", extra={"topic": topic.name})
 
     def _tell_of_memory(self) -> None:
         """Warns early that the store fills up because records cannot move to the lake."""
-        fills = bool(self._troubles) and self._store.memory_percent >= _FILLS_PERCENT
+        fills = bool(self._troubled) and self._store.memory_percent >= _FILLS_PERCENT
         if fills and not self._told_of_memory:
             log.error(
                 "the store is filling up because records cannot leave Redis; produces are rejected at the high mark",
-                extra={"partitions": len(self._troubles), "memory_percent": self._store.memory_percent},
+                extra={"partitions": len(self._troubled), "memory_percent": self._store.memory_percent},
             )
         self._told_of_memory = fills
+
+
+def _is_ours(partition: Partition) -> bool:
+    """Whether it is still tiered, and this node's to look after: it was not deleted, and no other node leads it."""
+    return not partition.is_gone and partition.policy.is_tiered and leads(partition)
