@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
+from pathlib import Path
 
 import pytest
 
+from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.cluster.owned.groups import Committed, commit_field, pack_commit
 from headrace.store.cluster.owned.mirror import Mirror, mirror_name
+from headrace.store.options import StoreOptions
 from headrace.store.partition.base import Partition
+from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import StoreAway
 from headrace.store.store import Store
+from tests.clusters import ClusterOfServers, running
 from tests.store.conftest import OpenStore
-from tests.store.produced import TIMEOUT_S, log_partition, produce, until
+from tests.store.produced import TIMEOUT_S, is_up, log_partition, produce, until
 from tests.store.servers import Valkey
 
 ORG = "default"
@@ -120,3 +126,38 @@ async def test_a_mirror_that_is_destroyed_while_it_is_moved_does_not_come_back(
     held.error = None
     await until(lambda: not mirror._is_moving)
     assert delivered(valkey, partition, "idle") is None
+
+
+async def test_a_group_whose_server_is_away_keeps_no_mirror_back_on_the_servers_that_are_well(tmp_path: Path) -> None:
+    """The node does not own that group any more, and asks for its last commit once it has moved the mirror."""
+    with running(ClusterOfServers(tmp_path / "servers", replicas=0)) as servers:
+        first, second = [
+            Store(parse_address(servers.url), node_at(number, "127.0.0.1", 9092 + number), StoreOptions())
+            for number in (0, 1)
+        ]
+        try:
+            for store in (first, second):
+                await store.start()
+            await until(lambda: is_up(first) and len(first.nodes.live) == len(second.nodes.live) == 2)
+            partition = await filled(first)
+            stream = partition.keys.log
+            needed = {servers.owner_of_key(key) for key in (stream, first.keys.nodes)}
+            away = next(server for server in servers.servers if server not in needed)
+
+            def group(owner: Store, *, is_well: bool) -> str:
+                known = (name for name in map(str, count()) if owner.nodes.owns_now(name.encode()))
+                offsets = owner.default.keys.group_offsets
+                return next(name for name in known if (servers.owner_of_key(offsets(name)) is not away) is is_well)
+
+            lost, well = group(second, is_well=False), group(first, is_well=True)
+            gone = next(shard for shard in first.topology.shards if shard.link.address.port == away.port)
+            away.kill()
+            await until(lambda: not gone.link.is_up)
+            mirror = Mirror(first)
+            mirror.committed(ORG, lost, PLACE, 2)
+            mirror.committed(ORG, well, PLACE, 5)
+            server = servers.owner_of_key(stream)
+            await until(lambda: mirror_name(well).encode() in [row[1] for row in server.ask("XINFO", "GROUPS", stream)])
+        finally:
+            for store in (first, second):
+                await store.close()

@@ -15,8 +15,9 @@ stored by then: the group may have another owner, whose mirror is newer than our
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
@@ -101,7 +102,7 @@ class Mirror:
     async def _move_round(self) -> bool:
         """False if some have to be tried again, which are due again."""
         all_moved = True
-        away: set[Shard | None] = set()
+        away: set[Shard] = set()
         for mirrored in list(self._round):
             if mirrored not in self._round:
                 continue  # it was destroyed meanwhile
@@ -117,54 +118,49 @@ class Mirror:
                 self._landed.set()
         return all_moved
 
-    async def _try_to_move(self, mirrored: _Mirrored, offset: int | None, away: set[Shard | None]) -> bool:
-        """False if it has to be tried again. A server that is away is asked once in a round."""
+    async def _try_to_move(self, mirrored: _Mirrored, offset: int | None, away: set[Shard]) -> bool:
+        """False if it has to be tried again."""
         try:
-            if (shard := self._shard_of(mirrored)) in away:
-                return False
-            await self._move(mirrored, offset)
+            await self._move(mirrored, offset, away)
         except KafkaError as error:
             log.debug("a mirror was not updated", extra={"group": mirrored.group_id, "why": str(error)})
-            if isinstance(error, StoreAway | OutcomeUnknown):
-                away.add(shard)
             return error.code not in _PASSING
         except Exception:
             log.exception("a mirror was not updated", extra={"group": mirrored.group_id})
         return True
 
-    def _shard_of(self, mirrored: _Mirrored) -> Shard | None:
-        topic = self._topic_of(mirrored)
-        if topic is None:
-            return None
-        keys = topic.keys(self._store.organisations[mirrored.org].keys, mirrored.place[1])
-        return self._store.topology.slot_of(keys.log).shard
-
-    async def _move(self, mirrored: _Mirrored, offset: int | None) -> None:
+    async def _move(self, mirrored: _Mirrored, offset: int | None, away: set[Shard]) -> None:
         """Moves a mirror to an offset, or to the one that is stored.
 
         Unless the group is ours, its owner may have moved the mirror before us: it stays only where the group is.
         """
-        stored = await self._stored(mirrored) if offset is None else offset
+        stored = await self._stored(mirrored, away) if offset is None else offset
         while stored is not None:
             offset = stored
-            await self._set(mirrored, offset)
+            await self._set(mirrored, offset, away)
             if self._store.nodes.owns_now(mirrored.group_id.encode()):
                 return
-            stored = await self._stored(mirrored)
+            stored = await self._stored(mirrored, away)
             if stored == offset:
                 return
 
-    async def _stored(self, mirrored: _Mirrored) -> int | None:
+    async def _stored(self, mirrored: _Mirrored, away: set[Shard]) -> int | None:
         """The offset that is stored, by whoever owns the group."""
-        stored = await self._store.groups.committed(*mirrored)
+        offsets = self._store.organisations[mirrored.org].keys.group_offsets(mirrored.group_id)
+        with _asking(self._store.topology.slot_of(offsets).shard, away):
+            stored = await self._store.groups.committed(*mirrored)
         topic = self._topic_of(mirrored)
         return stored.offset if stored is not None and topic is not None and stored.topic_id == topic.id else None
 
-    async def _set(self, mirrored: _Mirrored, offset: int) -> None:
+    async def _set(self, mirrored: _Mirrored, offset: int, away: set[Shard]) -> None:
+        topic, number = self._topic_of(mirrored), mirrored.place[1]
+        if topic is not None and number < topic.partitions:
+            stream = topic.keys(self._store.organisations[mirrored.org].keys, number).log
+            with _asking(self._store.topology.slot_of(stream).shard, away):
+                await self._set_in(topic, mirrored, offset)
+
+    async def _set_in(self, topic: Topic, mirrored: _Mirrored, offset: int) -> None:
         organisation, number = self._store.organisations[mirrored.org], mirrored.place[1]
-        topic = self._topic_of(mirrored)
-        if topic is None or number >= topic.partitions:
-            return
         partition = await organisation.partition(topic, number)
         identity, entries = await partition.mirror_position(offset)
         where = (partition.keys.log, mirror_name(mirrored.group_id), identity)
@@ -180,6 +176,18 @@ class Mirror:
 
     def _topic_of(self, mirrored: _Mirrored) -> Topic | None:
         return self._store.organisations[mirrored.org].catalogue.by_name.get(mirrored.place[0])
+
+
+@contextlib.contextmanager
+def _asking(shard: Shard, away: set[Shard]) -> Iterator[None]:
+    """Around what a server is asked for: one that is away is asked once in a round."""
+    if shard in away:
+        raise StoreAway
+    try:
+        yield
+    except (StoreAway, OutcomeUnknown):
+        away.add(shard)
+        raise
 
 
 def _counts_entries(link: Route) -> bool:
