@@ -1,4 +1,4 @@
-"""What is said of sentinels that cannot be asked."""
+"""Sentinels that cannot be asked: what is said of them, and who waits for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.store.redis.address import parse_address
 from headrace.store.redis.errors import StoreAway
 from headrace.store.redis.sentinel import Sentinels
 from headrace.store.redis.topology import open_topology
-from tests.sentinels import SENTINEL, WatchedServers
+from tests.sentinels import NAME, SENTINEL, WatchedServers
 from tests.store.produced import until
 from tests.stores import of_one_server
 
@@ -92,4 +92,27 @@ async def test_sentinels_that_are_slow_for_a_moment_do_not_keep_a_node_from_star
     finally:
         if topology is not None:
             await topology.close()
+        watched.stop()
+
+
+async def test_a_sentinel_that_is_gone_is_not_tried_any_more_once_no_other_names_it(tmp_path: Path) -> None:
+    watched = WatchedServers(tmp_path / "servers", sentinels=5)
+    sentinels: Sentinels | None = None
+    try:
+        watched.start()
+        named, learned = watched.sentinels[:2], watched.sentinels[2:]
+        url = f"redis+sentinel://{','.join(map(repr, named))}/{NAME}"
+        sentinels = Sentinels(parse_address(url), StoreOptions(), lambda _: None)
+        await sentinels.start()
+        await until(lambda: {str(place) for place in sentinels._links} == {repr(one) for one in watched.sentinels})
+        named[0].kill()
+        learned[0].kill()
+        for one in (named[1], *learned[1:]):
+            one.ask("SENTINEL", "RESET", NAME)
+        left = {repr(one) for one in (*named, *learned[1:])}
+        await until(lambda: {str(place) for place in sentinels._links} == left == set(map(str, sentinels._ears)))
+        assert (await sentinels.primary()).port == watched.primary.port
+    finally:
+        if sentinels is not None:
+            await sentinels.close()
         watched.stop()

@@ -44,6 +44,8 @@ class Sentinels:
         self._replaced = replaced
         self._links: dict[HostPort, RedisLink] = {}
         self._ears: dict[HostPort, RedisLink] = {}
+        self._others: set[HostPort] = set()
+        """Where others are, by the word of the sentinels that last named a primary."""
         self._task: asyncio.Task[None] | None = None
         self._switched = asyncio.Event()
 
@@ -70,6 +72,14 @@ class Sentinels:
         ear.start_soon()
         return link
 
+    async def _leave_gone(self) -> None:
+        """Gives places up that do not answer, and that nobody names: containers come back with other addresses."""
+        for place in self._links.keys() - self._others - set(self._address.seeds):
+            if not self._links[place].is_up:
+                await self._links[place].close()
+                await self._ears[place].close()
+                del self._links[place], self._ears[place]
+
     async def primary(self) -> Address:
         """Where the primary is; StoreAway if no majority names one."""
         words: list[_Word] = []
@@ -79,6 +89,7 @@ class Sentinels:
             named = await self._ask(list(unasked), words)
         named = named or _named(words)
         if named is not None:
+            self._others = {place for word in words for place in word.others.values()}
             return self._address.at(named)
         name, total = self._address.primary_name, max(len(_known(words)), 1)
         if words and all(word.primary is None for word in words):
@@ -147,6 +158,7 @@ class Sentinels:
             self._switched.clear()
             try:
                 self._replaced(await self.primary())
+                await self._leave_gone()
             except StoreAway as error:
                 log.debug("the sentinels do not name a primary", extra={"why": error.why})
             except Exception:
