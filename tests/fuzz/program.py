@@ -288,7 +288,10 @@ class Author:
                 request = self._sure(0)  # a refused one ends the connection: what was begun by then is a matter of time
             if isinstance(request, Produce) and request.transactional is not None:
                 # Partitions that are verified together are refused together, those that earlier batches opened are not.
-                request = replace(request, parts=request.parts[:1])
+                # Nor is another id than the producer's, where these come in time.
+                topic, number, batch = request.parts[0]
+                own = replace(batch, producer=request.transactional) if batch.transactional else batch
+                request = replace(request, parts=((topic, number, own),))
             if isinstance(request, Member) and request.api in (JOIN, SYNC):
                 request = replace(request, api=HEARTBEAT, version=min(request.version, APIS[HEARTBEAT].newest))
             if isinstance(request, Fetch) and request.mode == "new":
