@@ -69,7 +69,7 @@ class Thing(Generic[State]):
         self._waiting: deque[Step[State]] = deque()
         self._open: tuple[Step[State], Decision[State]] | None = None
         """Decided and not yet stored."""
-        self._is_working = self._must_go = self._is_confirmed = False
+        self._is_working = self.must_go = self._is_confirmed = False
 
     @property
     def is_blank(self) -> bool:
@@ -96,7 +96,7 @@ class Thing(Generic[State]):
     def _is_ready(self) -> bool:
         return (
             not self.is_gone
-            and not self._must_go
+            and not self.must_go
             and (self.confidence.seen is self.outlook.view or self.is_settled)
             and (self._is_confirmed or self._owns_now(self._key))
         )
@@ -160,11 +160,11 @@ class Thing(Generic[State]):
 
     async def _work(self) -> None:
         try:
-            while self._open is not None or self._waiting or self._must_go:
+            while self._open is not None or self._waiting or self.must_go:
                 if self._open is not None:
                     await self._finish(*self._open)
                     self._open = None
-                if self._must_go:
+                if self.must_go:
                     await leaving.leave(self)
                 if self._waiting and not await self._make_ready():
                     return
@@ -336,7 +336,7 @@ class Thing(Generic[State]):
         await self._names.claim_again(self.state)
         await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
         self.confidence.end(look)
-        if seen is not None and seen.term != view.term and not self._must_go:
+        if seen is not None and seen.term != view.term and not self.must_go:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
 
     def outbid(self, number: int) -> None:
@@ -348,7 +348,7 @@ class Thing(Generic[State]):
 
     def release(self) -> None:
         """Another node owns the thing now: lets it go as soon as no write is in flight, and the store has all of it."""
-        self._must_go = True
+        self.must_go = True
         if leaving.may_be_lost(self):
             self._begin_work()
         elif not self._is_working:
@@ -366,7 +366,7 @@ class Thing(Generic[State]):
 
     def drop(self) -> None:
         """Forgets the thing here; the next request looks it up again."""
-        self.is_gone, self._must_go = True, False
+        self.is_gone, self.must_go = True, False
         self._alarm.cancel()
         self._runtime.forget(self)
 

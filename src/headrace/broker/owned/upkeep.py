@@ -74,7 +74,7 @@ class OwnedUpkeep(Generic[State]):
         """Lets things go that other nodes own by now."""
         runtime = self._runtime
         for thing in list(runtime.things.values()):
-            if not runtime.is_mine(thing.name):
+            if not (thing.must_go or runtime.is_mine(thing.name)):
                 log.info(f"a {runtime.kind.title} moved to another node", extra={runtime.kind.title: thing.name.id})
                 thing.release()
 

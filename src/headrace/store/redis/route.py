@@ -32,6 +32,8 @@ _REDIRECTS_MAX = 5
 _REDIRECT_PATIENCE_S = 1.0
 """How long a server that we are sent to may take to answer its first greeting."""
 _TRY_AGAIN_S = 0.05
+_FOLLOW_S = 0.05
+"""So often, whoever waits for a slot's server looks whether the slot has another one."""
 _A_MOVE = 1 << 32
 """Added for each move of the slot: more than a link ever counts."""
 
@@ -88,7 +90,17 @@ class Route:
         return self.link.address
 
     async def wait_up(self, timeout_s: float) -> None:
-        await self.link.wait_up(timeout_s)
+        """Returns once there is a connection to the slot's server: after a failover that is another one."""
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + timeout_s
+        while True:
+            link = self.link
+            try:
+                await link.wait_up(min(_FOLLOW_S, max(until_s - now_s(), 0)))
+                return
+            except StoreAway:
+                if link is self.link and now_s() >= until_s:
+                    raise
 
     def drop(self, why: str) -> None:
         self.link.drop(why)
