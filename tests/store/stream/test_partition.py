@@ -340,14 +340,14 @@ async def test_a_batch_that_would_hold_redis_up_is_refused(stream: StreamPartiti
 
 
 async def test_a_server_killed_at_any_moment_has_all_of_a_batch_or_nothing(
-    valkey: Valkey, stream: StreamPartition
+    valkey: Valkey, store: Store, stream: StreamPartition
 ) -> None:
     for _ in range(3):
         sending = [produce(stream, *numbers(0, 500), timeout_s=30) for _ in range(6)]
         await asyncio.sleep(0.004)
-        valkey.kill()
-        valkey.start()
-        rows = valkey.stream(stream.keys.log)
+        async with new_servers(store):
+            valkey.restart()
+            rows = valkey.stream(stream.keys.log)
         assert len(rows) % 500 == 0
         assert [row[1][b"value"] for row in rows] == numbers(0, 500) * (len(rows) // 500)
         await asyncio.gather(*sending)
