@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Protocol
@@ -82,9 +83,10 @@ def _nodes() -> Iterator[Nodes]:
 
 
 def _rounds(nodes: Nodes, rounds: int) -> Iterator[tuple[int, BrokerProcess]]:
-    """Each node in its turn; it is back, and its partitions with it, before the next one goes."""
-    for number in range(rounds):
-        place = number % len(nodes.all)
+    """Each node that leads something, in its turn; it is back, and its partitions with it, before the next one goes."""
+    turns = cycle(range(len(nodes.all)))
+    for _ in range(rounds):
+        place = next(turn for turn in turns if nodes.led_by(turn))
         yield place, nodes.all[place]
         nodes.all[place].start()
         nodes.know_each_other()
