@@ -26,6 +26,8 @@ _SIZE_BYTES = 1_000
 _ONE = "one of each"
 _CLUSTER = "a Redis Cluster of three"
 _TWO_NODES = "two nodes"
+_SMALL_FETCH = {"fetch.message.max.bytes": 512 << 10}
+"""Half of librdkafka's own: one node and two are then asked about as often."""
 _FEW, _MANY = 3, 8
 """A stream of 200 MB takes a second, and its CPU varies by half: nodes and servers may have given memory back since the
 last one, and pay with up to 500 page faults for a MB. Few rounds show little else."""
@@ -97,14 +99,21 @@ def _systems() -> Iterator[list[_Spread]]:
 
 
 def _stream(records: int, system: System) -> _Figures:
-    """In, and out from the start."""
+    """In, and out from the start: with librdkafka's own settings, and with less of a partition in each answer."""
     job = Job("produce", system.address, "bench", records, _SIZE_BYTES, _PARTITIONS)
+    out, half = (msgspec.structs.replace(job, kind="consume", config=config) for config in ({}, _SMALL_FETCH))
+    jobs = {
+        "produce, 1 KB": job,
+        "consume from the start, 1 KB": out,
+        "consume from the start, 1 KB, 512 KB a request and partition": half,
+    }
     found: _Figures = {}
     with topic(system, "bench", _PARTITIONS):
-        for kind, workload in (("produce", "produce, 1 KB"), ("consume", "consume from the start, 1 KB")):
+        for workload, each in jobs.items():
             with CpuMeter(system.pids) as meter:
-                done = run_job(msgspec.structs.replace(job, kind=kind))
+                done = run_job(each)
             found[workload, "records/s"] = done.rate
+            found[workload, "requests"] = done.requests
             used_ms = sum(meter.used_s.values()) / (records * _SIZE_BYTES / 1e6) * 1000
             found[workload, "ms CPU/MB, all processes"] = used_ms
     return found
