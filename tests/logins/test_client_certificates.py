@@ -73,9 +73,12 @@ def test_kafka_python_logs_in(secured: SecuredBroker, good: Pair) -> None:
 def test_kafka_python_is_told_of_an_expired_one(
     secured: SecuredBroker, expired: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaAdminClient(**python_client(secured, expired), bootstrap_timeout_ms=500)
-    assert ALERT in caplog.text
+    def is_told() -> bool:
+        with pytest.raises(kafka.errors.KafkaError):
+            kafka.KafkaAdminClient(**python_client(secured, expired), bootstrap_timeout_ms=500)
+        return ALERT in caplog.text
+
+    wait_until(is_told, "the client is not told", 60)
 
 
 async def test_aiokafka_logs_in(secured: SecuredBroker, good: Pair) -> None:
