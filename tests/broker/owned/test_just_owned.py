@@ -14,6 +14,7 @@ from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
 from tests.broker.owned.tally import Add, Read, Tallies
 from tests.broker.owned.test_runtime import document
+from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.produced import is_up, new_servers, until
 from tests.store.servers import Valkey
@@ -66,3 +67,49 @@ async def test_it_is_not_written_over_what_the_next_owner_acknowledged_there(val
     assert await moved.now.ask(moved.name, Add, "me", 10) == 11
     await let_go(moved.between)
     assert document(valkey, moved.name)[b"total"] == b"11"
+
+
+async def test_who_owned_it_before_takes_nothing_from_an_owner_that_the_store_forgot(
+    valkey: Valkey, open_store: OpenStore
+) -> None:
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await first.nodes.refresh()
+    before, now = Tallies(first), Tallies(second)
+    name = next(one for one in map(str, range(100)) if before.runtime.is_mine(Name("default", one)))
+    assert await before.ask(name, Add, "me", 1) == 1
+    checkpoint = valkey.checkpoint()
+    valkey.ask("DEL", first.keys.node(0))
+    await second.nodes.refresh()
+    assert await now.ask(name, Add, "me", 1) == 2
+    async with new_servers(first, second):
+        valkey.go_back_to(checkpoint)
+    await until(lambda: is_up(first) and is_up(second))
+    first.nodes.step_down()
+    await let_go(before)
+    assert await now.ask(name, Read) == 2
+    assert document(valkey, name)[b"total"] == b"2"
+
+
+async def test_a_node_that_was_away_writes_nothing_over_what_others_acknowledged_meanwhile(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await first.nodes.refresh()
+    away, awake = Tallies(first), Tallies(second)
+    name = next(one for one in map(str, range(100)) if away.runtime.is_mine(Name("default", one)))
+    assert await away.ask(name, Add, "me", 1) == 1
+    checkpoint = valkey.checkpoint()
+    away.runtime.things[Name("default", name)].drop()
+    valkey.ask("HSET", f"t:default:{{{name}}}:tally", "owner", "9.abc.9")
+    assert await away.ask(name, Read) == 1  # with a token above the one that the next owner gets
+    async with new_servers(first, second):
+        valkey.go_back_to(checkpoint)
+    await until(lambda: is_up(first) and is_up(second))
+    valkey.ask("DEL", first.keys.node(0))
+    while not awake.runtime.is_mine(Name("default", name)):  # whoever was alive before counts as alive for a lease
+        clock.advance(LEASE_MS // 4)
+        await second.nodes.renew()
+    assert await awake.ask(name, Add, "me", 10) == 11
+    await first.nodes.renew()
+    await let_go(away)
+    assert await awake.ask(name, Add, "me", 10) == 21

@@ -3,6 +3,9 @@
 A server that takes over may lack what this node acknowledged, and the next owner may never have seen that: it owned the
 thing before, and the store that went back names it. So whoever leaves a thing then first writes back what the server
 lost, unless somebody took the thing there already.
+
+Not a node that was away: whoever owned the thing meanwhile knows more. It may own it still, or have taken it on a
+server that had forgotten us.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ _PATIENCE_S: Final = 5.0
 
 
 def may_be_lost(thing: Thing[Any]) -> bool:
-    """Whether the server is away, or another one answers since the last look."""
+    """Whether the server is away, or another one answers since the last look, and nobody else has owned it since."""
     is_same = thing.link.is_up and thing.confidence.level(thing.outlook.view) > Level.ASTRAY
-    return bool(thing.owner) and not thing.is_gone and not is_same
+    return bool(thing.owner) and not (thing.is_gone or is_same or thing.was_away)
 
 
 async def leave(thing: Thing[Any]) -> None:

@@ -41,6 +41,8 @@ class Runtime(Generic[State]):
         self._store = store
         self.owns_now = store.nodes.owns_now
         """Whether something, by its id as bytes, is ours and our lease is beyond doubt."""
+        self.was_away_since = store.nodes.was_away_since
+        """Whether other nodes may have owned our things after a term, because this one was away."""
         self._is_closed = False
         store.nodes.restored.checks.append(self._is_restored)
 

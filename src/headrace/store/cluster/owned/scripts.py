@@ -21,6 +21,18 @@ OWNED_SOURCES = {
         if is_deleted and (ARGV[1] == '0' or tonumber(since) < number) then redis.call('PERSIST', KEYS[1]) end
         return {owner, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
+    # ARGV: token, process, the number since which no other process owned it.
+    "keep_owned": """
+        local before = redis.call('HGET', KEYS[1], 'owner')
+        local known, process = string.match(before or '', '^(%d+)%.(%x+)')
+        if process ~= ARGV[2] then
+            if known and tonumber(known) >= tonumber(ARGV[3]) then return false end
+            before = ARGV[1]
+            redis.call('HSET', KEYS[1], 'owner', before)
+        end
+        redis.call('PERSIST', KEYS[1])
+        return {before, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
+    """,
     # ARGV: owner; then for each key how many arguments set something, those (field, value), how many remove, and those
     # (field). A command takes many of them: a rebalance may change every member of a group.
     "write_owned": """

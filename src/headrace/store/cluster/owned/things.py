@@ -141,6 +141,16 @@ class OwnedStore:
         above, lost = max(_number(ours), outbid), _since(ours) if may_be_lost else _LOST_BY_NOBODY
         return cast("Taken", await self._take(org, name, above, lost, here=not may_be_lost))
 
+    async def keep(self, org: str, name: str, ours: str) -> Taken | None:
+        """What is stored, with the token of an owner that leaves; None if another process took it on this server.
+
+        The token does not rise: to an owner that came after this one, and that the server forgot, ours is an older one.
+        """
+        arguments: list[Argument] = [ours, self._process, _since(ours)]
+        slot = self.slot_of(org, name)
+        with noted(slot.shard):
+            return _taken(await slot.scripts.run("keep_owned", self._both(org, name), arguments))
+
     async def enlist(self, org: str, name: str) -> None:
         """Puts a name on the list, before the thing is stored."""
         listing = self._keys.listing(org)
@@ -160,13 +170,7 @@ class OwnedStore:
         slot = self.slot_of(org, name)
         run = slot.scripts.run_here if here else slot.scripts.run
         with noted(slot.shard):
-            reply = await run("take_owned", self._both(org, name), arguments)
-        if reply is None:
-            return None
-        owner, fields, rows = reply
-        document = _pairs(fields)
-        del document[OWNER]
-        return Taken(owner.decode(), document, _pairs(rows))
+            return _taken(await run("take_owned", self._both(org, name), arguments))
 
     async def write(self, org: str, name: str, owner: str, changes: Changes) -> None:
         """Stores changes, all or none."""
@@ -208,6 +212,15 @@ class OwnedStore:
 
     def _both(self, org: str, name: str) -> list[str]:
         return [self._keys.document(org, name), self._keys.rows(org, name)]
+
+
+def _taken(reply: tuple[bytes, list[bytes], list[bytes]] | None) -> Taken | None:
+    if reply is None:
+        return None
+    owner, fields, rows = reply
+    document = _pairs(fields)
+    del document[OWNER]
+    return Taken(owner.decode(), document, _pairs(rows))
 
 
 def _pairs(reply: Iterable[bytes]) -> dict[str, bytes]:
