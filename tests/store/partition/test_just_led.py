@@ -59,3 +59,28 @@ async def test_what_only_the_leader_of_a_moment_ago_knows_is_reported_when_the_s
 
     await until(is_reported)
     assert values(await all_of(led)) == [*numbers(0, 5), b"next"]
+
+
+@pytest.mark.parametrize("led", CONFIGS[:1], indirect=True)  # streams have a margin that covers such a loss
+async def test_an_epoch_that_rises_beside_the_leader_begins_behind_what_it_gave_out_meanwhile(
+    valkey: Valkey, stores: list[Store], led: Partition, open_store: OpenStore
+) -> None:
+    """The leader goes on with the old epoch until it looks: consumers that have read that are not to start over."""
+    first, second = stores
+    await produce_each(led, 0, 5)
+    checkpoint = valkey.checkpoint()
+    valkey.ask("DEL", first.keys.node(0))
+    await second.nodes.refresh()
+    await produce_each(await on(second, led), 5, 10)
+    await first.nodes.renew()
+    await second.nodes.refresh()
+    async with new_servers(first, second):
+        valkey.go_back_to(checkpoint)
+    await produce(led, b"next")
+    other, before = await on(second, led), led.leader_epoch
+    await until(lambda: other.leader_epoch > before)
+    given_out, told = await produce(led, b"more"), led.leader_epoch
+    for node in (first, second, await open_store(node_lease_ms=LEASE_MS)):
+        partition = await on(node, led)
+        await partition.confirm_end()
+        assert partition.epoch_end(told)[1] > given_out.base_offset

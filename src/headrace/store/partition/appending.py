@@ -104,6 +104,10 @@ class Appender(ABC, Generic[F]):
         return self._partition
 
     @property
+    def records_in_flight(self) -> int:
+        return sum(one.header.count for one in self._flight.pendings) if self._flight else 0
+
+    @property
     def queued(self) -> int:
         """Batches that wait for their append."""
         return len(self._queue)

@@ -179,11 +179,13 @@ class Partition(Readable):
         self.was_replaced = self.was_replaced or origin.was_replaced(self)
         look, level = self.confidence.begin(view), self.confidence.level(view)
         await self.context.catalogue.settle()
+        told = self.leader_epoch if seen is not None else None
         if level <= Level.ASTRAY:
             await (self.load() if level is Level.UNREAD else self.recover())
             self.confidence.loaded(look)
         await self.catch_up()
         await losses.finish_remaking(self)
+        await losses.begin_behind_end(self, told)
         await origin.take_up(self)
         if seen is None or seen.term != view.term:
             self.trouble = None  # another node may have led meanwhile, and noted something else

@@ -101,6 +101,8 @@ def adopt(partition: Partition, meta: Meta) -> None:
     partition.gaps = united(partition.gaps, meta.gaps)
     if meta.epochs and meta.epochs[-1].epoch > partition.leader_epoch:
         _adopt_epochs(partition, meta.epochs)
+    elif _last(meta) == partition.leader_epoch:
+        partition.epochs = _begun_later(partition.epochs, {one.epoch: one.start for one in meta.epochs})
 
 
 def united(*lists: list[Gap]) -> list[Gap]:
@@ -120,6 +122,27 @@ def _adopt_epochs(partition: Partition, epochs: list[EpochStart]) -> None:
     """A new epoch means that records may be lost: those of any producer, whichever node they were sent to."""
     partition.epochs = epochs
     partition.sequence_gaps.lose(epochs[-1].start)
+
+
+def _begun_later(epochs: list[EpochStart], starts: dict[int, int]) -> list[EpochStart]:
+    return [EpochStart(one.epoch, max(one.start, starts.get(one.epoch, 0))) for one in epochs]
+
+
+async def begin_behind_end(partition: Partition, told: int | None) -> None:
+    """Has epochs that other nodes raised beside this one begin behind all that it gave out with the one `told`.
+
+    Who finds a loss need not lead, and the leader goes on with the old epoch until it looks: what it has in flight has
+    that, too. To consumers that have read it the log would look truncated, and they would start over.
+    """
+    if told is None:
+        return
+    saved = partition.leader_epoch == told or not (origin.has_taken_up(partition) and origin.leads(partition))
+    while not saved:
+        stored = await _adopt_stored(partition)
+        end = partition.end + partition.writer.records_in_flight
+        new = {one.epoch: end for one in partition.epochs if one.epoch > told}
+        partition.epochs = _begun_later(partition.epochs, new)
+        saved = await _save(partition, stored, stored._replace(epochs=partition.epochs))
 
 
 async def record_gap(partition: Partition, start: int, end: int) -> None:
