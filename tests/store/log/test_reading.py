@@ -186,6 +186,16 @@ async def test_reading_on_from_where_the_last_read_ended_gives_everything_once(p
     assert_dense(found)
 
 
+async def test_what_is_read_at_once_ends_where_records_were_lost(valkey: Valkey, partition: LogPartition) -> None:
+    """Among them may be the marker of an aborted transaction: without it clients skip what its producer wrote later."""
+    for value in (b"before", b"lost", b"behind"):
+        await produce(partition, value)
+    partition.tail.clear()
+    valkey.ask("XDEL", partition.keys.log, "1-1")
+    found = [records_of(joined(await partition.read(offset, 10_000, True))) for offset in (0, 1)]
+    assert [[record.value for record in records] for records in found] == [[b"before"], [b"behind"]]
+
+
 async def test_a_batch_larger_than_the_limit_is_given_alone_or_not_at_all(partition: LogPartition) -> None:
     await produce(partition, b"x" * 10_000)
     await produce(partition, b"y")

@@ -29,7 +29,7 @@ from headrace.store.partition.index import Index, Point
 from headrace.store.partition.old_records import CompactionPolicy, Limits, Trouble
 from headrace.store.partition.sequences.producers import Producers
 from headrace.store.redis.link import Argument
-from headrace.wire.batch import end_offset, iter_headers
+from headrace.wire.batch import end_offset, iter_headers, read_header
 from headrace.wire.control import read_marker
 from headrace.wire.records import NO_TIMESTAMP
 
@@ -212,6 +212,8 @@ class LogPartition(Partition):
         behind = self.read_cached(offset, limit, at_least_one)
         if behind is None:
             behind = await self._read_log(offset, limit, at_least_one)
+        if taken.chunks and behind.chunks and read_header(behind.chunks[0]).base_offset > offset:
+            return taken  # between them is a hole (`_without_hole`)
         return Batches([*taken.chunks, *behind.chunks], taken.size_bytes + behind.size_bytes)
 
     async def _read_log(self, offset: int, max_bytes: int, at_least_one: bool) -> Batches:
@@ -238,8 +240,7 @@ class LogPartition(Partition):
             return Batches([], 0)
         if not found:
             return await self.skip_to_end(offset)
-        if self.trimmed_to or self.clean.end or self.policy.is_tiered or self.policy.compacts:
-            found = _without_hole(found)
+        found = _without_hole(found)
         if found[0].base <= offset:
             self.ahead.found(offset, found, look)
         return take((entry.data for entry in found), offset, max_bytes, at_least_one)
@@ -346,6 +347,10 @@ class LogPartition(Partition):
 
 
 def _without_hole(entries: list[Entry]) -> list[Entry]:
-    """Entries up to the first hole: a trim may have come between the commands. Who reads on there is told more."""
+    """Entries up to the first hole: a trim may have come between the commands. Who reads on there is told more.
+
+    Or what was there is lost, perhaps with the markers of aborted transactions. A client that is told of one and gets
+    no marker skips all that the producer wrote behind it, to the end of the answer.
+    """
     holes = (at for at in range(1, len(entries)) if entries[at].base != entries[at - 1].end)
     return entries[: next(holes, len(entries))]
