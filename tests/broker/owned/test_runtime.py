@@ -306,6 +306,26 @@ class TestOwners:
         assert await held == "moved"
         assert await other.ask("b", Read) == 11, "nobody has taken it from its owner"
 
+    async def test_without_a_lease_all_that_is_known_is_looked_at(
+        self, open_store: OpenStore, clock: MovableClock
+    ) -> None:
+        store = await open_store(node_lease_ms=LEASE_MS)
+        tallies = Tallies(store)
+        await tallies.ask("a", Add, "me", 1)
+        run_out(store, clock, tallies)
+        assert [thing.name.id for thing in await tallies.runtime.look_at_all("default")] == ["a"]
+
+    async def test_without_a_lease_what_is_not_known_is_not_left_out_without_a_word(
+        self, open_store: OpenStore, clock: MovableClock
+    ) -> None:
+        store = await open_store(node_lease_ms=LEASE_MS)
+        await Tallies(store).ask("a", Add, "me", 1)
+        tallies = Tallies(store)
+        run_out(store, clock, tallies)
+        with pytest.raises(KafkaError) as refused:
+            await tallies.runtime.look_at_all("default")
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
+
     async def test_without_a_lease_what_a_store_that_went_back_lost_is_kept(
         self, open_store: OpenStore, clock: MovableClock, valkey: Valkey
     ) -> None:

@@ -109,11 +109,14 @@ class Coordinator:
                 await asyncio.sleep(_RETRY_S)
 
     async def all(self, org: str) -> list[Group]:
-        """An organisation's groups at this node, including those not loaded yet."""
+        """An organisation's groups at this node, including those not loaded yet.
+
+        A list belongs to no coordinator that a client could look for: it asks this node again.
+        """
         try:
             found = await self._groups.look_at_all(org)
         except KafkaError as error:
-            raise _as_coordinator_error(error) from None
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "") from None
         return [
             group.state for group in found if group.state is not None and group.state.state is not ClassicState.DEAD
         ]

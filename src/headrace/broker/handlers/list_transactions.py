@@ -7,7 +7,6 @@ from collections.abc import Callable
 from headrace.broker.call import Call
 from headrace.broker.transactions.coordinator import Shown
 from headrace.broker.transactions.pattern import compile_pattern
-from headrace.store.redis.errors import StoreError
 from headrace.transactions.table import TxnState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_transactions import (
@@ -24,12 +23,13 @@ async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactio
     response.unknown_state_filters = [name for name in request.state_filters if name not in _STATES]
     try:
         matches = compile_pattern(request.transactional_id_pattern)
-        found = await call.transactions()
-    except StoreError:
-        response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return response
     except KafkaError as error:
         response.error_code = error.code
+        return response
+    try:
+        found = await call.transactions()
+    except KafkaError:  # the store is away, or our lease is in doubt
+        response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return response
     now_ms = call.broker.store.clock.wall_ms()
     response.transaction_states = [

@@ -126,8 +126,11 @@ class Runtime(Generic[State]):
             await self._store.nodes.look_again()
 
     async def look_at_all(self, org: str) -> list[Thing[State]]:
-        """Every thing of this node; raises if one cannot be loaded, when all others are."""
-        return await self._look_at([name for name in await self.names(org) if self.may_decide(name)])
+        """Every thing of this node; raises if one cannot be looked at, when all others are.
+
+        Also while our lease is in doubt: what was left out then would seem not to exist.
+        """
+        return await self._look_at([name for name in await self.names(org) if self.is_mine(name)])
 
     async def load_all(self, org: str) -> None:
         """Loads what of this node is not here yet; raises if something cannot be loaded, when all else is."""
