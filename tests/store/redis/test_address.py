@@ -8,6 +8,7 @@ import pytest
 
 from headrace.store.cluster.identity import ProducerIds, from_kafka_uuid, kafka_uuid, new_id, ulid
 from headrace.store.redis.address import Address, HostPort, parse_address
+from tests.certificates import Authority
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,9 @@ def test_urls_are_read_as_the_common_clients_read_them(url: str, address: Addres
         ("redis://user:se#cret@h:6379", "special characters in its password"),
         ("redis://user:se?cret@h:6379", "special characters in its password"),
         ("redis://user:6379?cret=x@h:6379", "special characters in its password"),
+        ("redis://h?databse=3", "unknown option 'databse': there are db, "),
+        ("unix:///run/s?databse=3", "unknown option 'databse'"),
+        ("rediss://h?ssl_cert_reqs=optional", "ssl_cert_reqs=optional: write required or none"),
     ],
 )
 def test_a_wrong_url_is_explained_without_its_password(url: str, words: str) -> None:
@@ -137,6 +141,14 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         Address(host="h", tls=True, ca_file=str(file)).tls_context()
     with pytest.raises(OSError, match=r"own\.pem cannot be used as a certificate and its key"):
         Address(host="h", tls=True, certificate_file=str(file)).tls_context()
+
+
+def test_half_a_certificate_of_ours_is_named(tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path).sign("client")
+    with pytest.raises(OSError, match=r"client\.cert\.pem cannot be used .* \(no key in it: add ssl_keyfile=FILE\)"):
+        Address(host="h", tls=True, certificate_file=str(certificate)).tls_context()
+    with pytest.raises(OSError, match=r"client\.key\.pem is a key without a certificate: add ssl_certfile=FILE"):
+        Address(host="h", tls=True, key_file=str(key)).tls_context()
 
 
 @pytest.mark.parametrize("field", ["ca_file", "certificate_file", "key_file"])

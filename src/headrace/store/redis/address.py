@@ -101,12 +101,15 @@ class Address(msgspec.Struct, frozen=True):
             context = ssl.create_default_context(cafile=self.ca_file or None)
         except ssl.SSLError as error:
             raise OSError(f"{self.ca_file} has no certificates ({error.reason})") from None
+        if self.key_file and not self.certificate_file:
+            raise OSError(f"{self.key_file} is a key without a certificate: add ssl_certfile=FILE")
         if self.certificate_file:
             try:  # nobody is there to be asked for the password of a key
                 context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
             except ssl.SSLError as error:
                 files = " and ".join(filter(None, (self.certificate_file, self.key_file)))
-                raise OSError(f"{files} cannot be used as a certificate and its key ({error.reason})") from None
+                why = error.reason or "no key in it: add ssl_keyfile=FILE"  # OpenSSL has no reason for a missing key
+                raise OSError(f"{files} cannot be used as a certificate and its key ({why})") from None
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -127,6 +130,7 @@ def parse_address(url: str) -> Address:
         place = unquote(f"{hosts}{path}")
         if not place:
             raise ValueError("names no socket: write unix:///path/to/redis.sock")
+        _check_options(query)
         return Address(path=place, username=username, password=password, database=_database(query.get("db") or "0"))
     scheme, plus, kind = scheme.lower().partition("+")
     form = _FORMS.get(plus + kind)
@@ -138,6 +142,7 @@ def parse_address(url: str) -> Address:
     # A query has an @ only in values of its own, which nobody shows; else what precedes it would be taken for a host.
     if "@" in f"{path}{fragment}" or ("@" in asked and not _QUERY.issuperset(query)):
         raise ValueError("has special characters in its password: write them as %40 for @, %2F for / and so on")
+    _check_options(query)
     names = [name for name in unquote(path).split("/") if name]
     places = _places(hosts, form)
     primary_name = names.pop(0) if form == "sentinel" and names else ""
@@ -163,6 +168,14 @@ def parse_address(url: str) -> Address:
         sentinel_username=query.get("sentinel_username", ""),
         sentinel_password=query.get("sentinel_password", ""),
     )
+
+
+def _check_options(query: dict[str, str]) -> None:
+    """A misspelled one must not be ignored: the records could go to another database."""
+    if unknown := sorted(query.keys() - _QUERY):
+        raise ValueError(f"has an unknown option '{unknown[0]}': there are {', '.join(sorted(_QUERY))}")
+    if (asked := query.get("ssl_cert_reqs", "required")) not in ("required", "none"):
+        raise ValueError(f"has ssl_cert_reqs={asked}: write required or none")
 
 
 def _places(hosts: str, form: Form) -> list[HostPort]:
