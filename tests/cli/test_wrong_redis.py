@@ -97,6 +97,13 @@ def test_the_doctor_heeds_the_settings_that_let_a_broker_start(servers: Servers,
     assert (levels["redis permissions"], levels["redis memory"]) == ("warn", "warn")
 
 
+def test_the_doctor_logs_nothing_beside_its_findings(servers: Servers, tmp_path: Path) -> None:
+    url = f"rediss+sentinel://{servers['sentinel']}/main"
+    ran = run_process("doctor", "--port", 0, "--redis", url, "--data-dir", tmp_path)
+    assert (ran.code, ran.err) == (1, "")
+    assert "no TLS handshake" in ran.out
+
+
 def test_a_user_without_a_password_is_the_one_who_logs_in(servers: Servers) -> None:
     servers["primary"].ask("ACL", "SETUSER", "miller", "reset", "on", "nopass", "~*", "&*", "+@all", "-xadd")
     said = run_process("serve", "--port", 0, "--redis", f"redis://miller@{servers['primary']}").sentence()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import textwrap
 from pathlib import Path
@@ -87,6 +88,7 @@ def doctor(
       headrace doctor --http-port 9080
       headrace doctor --json | jq '.[] | select(.level != "ok")'
     """
+    logging.getLogger("headrace").addHandler(logging.NullHandler())  # what the store's links log, the findings say
     settings = loaded.settings
     findings = _check_machine(settings) + check_security(loaded, client_config)
     first, *_ = listeners = listeners_of(settings)
