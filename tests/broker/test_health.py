@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from signal import Signals
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from headrace.broker.http.server import (
 from headrace.wire.messages.produce import ProduceResponse
 from tests.broker import peers
 from tests.broker_process import BrokerProcess, free_port, wait_until
+from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker, StartRedis
 from tests.faults.steady_producer import SteadyProducer
 
@@ -171,6 +173,17 @@ def test_a_store_that_is_stopped_is_named_until_it_is_back(start_broker: StartBr
     assert ask(port, "/health/live").status == 200
     redis.start()
     wait_until(lambda: missing(port) == set(), "the node is not ready again")
+
+
+def test_a_node_is_ready_while_any_shard_of_its_cluster_answers(start_broker: StartBroker, tmp_path: Path) -> None:
+    port = free_port()
+    with running(ClusterOfServers(tmp_path, replicas=0)) as servers:
+        start_broker(redis=servers.url, http_port=port)
+        servers.owner_of_key("headrace:cluster").kill()
+        assert missing(port) == set()
+        for server in servers.servers:
+            server.kill()
+        wait_until(lambda: "store" in missing(port), "the node does not notice")
 
 
 def test_a_password_that_was_changed_is_the_reason_on_the_page_and_once_in_the_log(
