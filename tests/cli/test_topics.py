@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from signal import Signals
+
 from headrace.store.cluster.identity import from_kafka_uuid, ulid
 from tests.cli.conftest import Run, run_command
+from tests.conftest import StartBroker
 
 
 def test_a_topic_is_created_with_partitions_and_configs_and_described(run: Run, topic: str) -> None:
@@ -86,6 +90,16 @@ def test_what_the_broker_refuses_is_said_in_its_words(run: Run, topic: str) -> N
     assert "INVALID_TOPIC_EXCEPTION" in run("topics", "create", "no spaces", fails=True).sentence()
     assert "INVALID_CONFIG" in run("topics", "create", f"{topic}2", "-c", "colour=red", fails=True).sentence()
     assert "There is no topic" in run("topics", "describe", f"{topic}-none", fails=True).sentence()
+
+
+def test_a_store_that_does_not_answer_is_said_in_words(start_broker: StartBroker) -> None:
+    broker = start_broker(store_wait_ms=100, store_timeout_ms=500)
+    os.kill(broker.valkey_pid, Signals.SIGSTOP)
+    try:
+        said = run_command("groups", "list", "--bootstrap", broker.address, "--timeout", 5).sentence()
+    finally:
+        os.kill(broker.valkey_pid, Signals.SIGCONT)
+    assert said == "no coordinator is available now (COORDINATOR_NOT_AVAILABLE)"
 
 
 def test_mistakes_in_the_command_itself_are_usage_errors() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,24 @@ def test_a_console_goes_with_a_broker_that_is_killed(start_broker: StartBroker) 
         (pid,) = console_pids(broker)
     broker.kill()
     wait_until(lambda: not is_running(pid), "the console outlives its broker")
+
+
+def test_a_page_that_waits_for_the_store_says_so_and_is_cut_off_without_a_traceback(start_broker: StartBroker) -> None:
+    broker = start_broker(http_port=free_port(), console=True)
+    with console_of(broker) as console:
+        (pid,) = console_pids(broker)
+        os.kill(broker.valkey_pid, signal.SIGSTOP)
+        try:
+            page = console.get(f"{API}/groups", timeout=30)
+            with socket.create_connection(("127.0.0.1", int(str(broker.settings["http_port"])))) as line:
+                line.sendall(f"GET {API}/groups HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+                os.kill(pid, signal.SIGTERM)
+                wait_until(lambda: not is_running(pid), "the console waits for the store")
+        finally:
+            os.kill(broker.valkey_pid, signal.SIGCONT)
+    assert (page.status_code, page.json()["error"]) == (503, "No coordinator is available now.")
+    assert "Traceback" not in broker.log
+    assert "uvicorn" not in broker.log
 
 
 def test_a_node_that_hangs_is_503_within_the_deadline(start_broker: StartBroker) -> None:

@@ -16,7 +16,7 @@ import click
 from headrace.cli.settings.layers import BOOTSTRAP_VARIABLE, CLIENT_CONFIG_VARIABLE
 from headrace.client import BrokerUnreachable, Cluster, UnsupportedApi
 from headrace.client.connection import ClientSecurity
-from headrace.client.errors import PropertyError
+from headrace.client.errors import TEMPORARY, PropertyError
 from headrace.client.properties import PROPERTIES, parse_security, read_properties
 from headrace.client.sasl import SaslRefused
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -28,7 +28,7 @@ DEFAULT_TIMEOUT_S = 10.0
 _OTHER_PROPERTIES = ("bootstrap.servers", "client.id")
 """Common in such files, but ignored: here they are options."""
 
-_SENTENCES = {
+_SENTENCES = TEMPORARY | {
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
     ErrorCode.NON_EMPTY_GROUP: "the group has active members; stop them first",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members; stop them first",

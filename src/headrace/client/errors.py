@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.wire.errors import ErrorCode, KafkaError
 
 
@@ -51,6 +53,20 @@ RETRIABLE = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
+
+TEMPORARY: Final = {
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader now",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition is moving to another node",
+    ErrorCode.REQUEST_TIMED_OUT: "the broker did not finish in time",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "no coordinator is available now",
+    ErrorCode.NOT_COORDINATOR: "no node is the coordinator now",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "stored, but too few replicas confirmed it in time",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's store is unavailable now",
+    ErrorCode.OFFSET_NOT_AVAILABLE: "too few replicas have confirmed the end of the partition",
+}
+"""In words, for people: responses seldom have room for them."""
 
 
 def kafka_error(code: int, message: str | None = None, *, retriable: bool = False) -> KafkaError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from headrace.client import BrokerUnreachable, UnsupportedApi
+from headrace.client.errors import TEMPORARY
 from headrace.client.sasl import SaslRefused
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -27,6 +28,7 @@ _SENTENCES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "You are not allowed to do this with this cluster.",
     ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is outside the partition's range.",
     ErrorCode.MESSAGE_TOO_LARGE: "The record is larger than the topic's max.message.bytes.",
+    **{code: f"{words[0].upper()}{words[1:]}." for code, words in TEMPORARY.items()},
 }
 
 
@@ -51,7 +53,8 @@ def as_api_error(error: Exception) -> ApiError | None:
             return error
         case KafkaError():
             sentence = error.message or _SENTENCES.get(error.code) or error.code.name
-            return ApiError(_STATUS.get(error.code, HTTPStatus.BAD_REQUEST), sentence, error.code.name)
+            otherwise = HTTPStatus.SERVICE_UNAVAILABLE if error.code in TEMPORARY else HTTPStatus.BAD_REQUEST
+            return ApiError(_STATUS.get(error.code, otherwise), sentence, error.code.name)
         case SaslRefused():
             return ApiError(HTTPStatus.UNAUTHORIZED, str(error), "SASL_AUTHENTICATION_FAILED")
         case BrokerUnreachable():

@@ -35,6 +35,8 @@ def serve(settings: ConsoleSettings, listener: socket.socket, lifeline: socket.s
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its parent logs start and stop
     server = uvicorn.Server(config)
+    # Pages that still wait for the broker after the grace are cut off: uvicorn logs each as an error, with a traceback.
+    logging.getLogger("uvicorn.error").addFilter(lambda _: not server.should_exit)
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
