@@ -53,6 +53,19 @@ async def test_a_pause_in_which_the_broker_did_nothing_is_counted_apart() -> Non
         watchdog.stop()
 
 
+async def test_pauses_of_a_busy_machine_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = Watchdog()
+    watchdog.start()
+    try:
+        with caplog.at_level(logging.INFO, "headrace.broker.network.watchdog"):
+            while watchdog.pauses < 3:
+                _stand_still()
+                await asyncio.sleep(0.1)
+    finally:
+        watchdog.stop()
+    assert [vars(line)["times"] for line in caplog.records if "was not scheduled" in line.message] == [1]
+
+
 async def test_it_rests_while_no_client_asks_and_a_request_wakes_it(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog()
     watchdog.start()

@@ -28,6 +28,8 @@ _TICKS_UNTIL_REST: Final = 10
 _PACKAGE: Final = "headrace."
 _LOOPS: Final = ("asyncio.base_events", "asyncio.runners", "uvloop")
 _SHOWN: Final = 12
+_PAUSES_TOLD_EVERY_S: Final = 10.0
+"""A busy machine pauses a node many times a second."""
 
 
 class Watchdog:
@@ -38,6 +40,8 @@ class Watchdog:
         """Turns over 100 ms that the broker's own work took."""
         self.pauses = 0
         """Turns as long in which it mostly did not run: a busy machine, a stopped process, a call that blocks."""
+        self._pauses_told = 0
+        self._pauses_told_at_s = -_PAUSES_TOLD_EVERY_S
         self.delays = Histogram()
         """How late the timer was, each time."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +107,11 @@ class Watchdog:
             log.warning("the event loop was blocked", extra=extra)
         else:
             self.pauses += 1
+            now_s = time.monotonic()
+            if now_s - self._pauses_told_at_s < _PAUSES_TOLD_EVERY_S:
+                return
+            extra |= {"times": self.pauses - self._pauses_told}
+            self._pauses_told, self._pauses_told_at_s = self.pauses, now_s
             log.info("the event loop was not scheduled: the machine is busy, or the process was stopped", extra=extra)
 
     def _look(self) -> None:
