@@ -186,6 +186,17 @@ def test_a_node_is_ready_while_any_shard_of_its_cluster_answers(start_broker: St
         wait_until(lambda: "store" in missing(port), "the node does not notice")
 
 
+def test_a_node_is_not_ready_while_its_cluster_takes_no_commands(start_broker: StartBroker, tmp_path: Path) -> None:
+    port = free_port()
+    with running(ClusterOfServers(tmp_path, replicas=0, options={"cluster-require-full-coverage": "yes"})) as servers:
+        start_broker(redis=servers.url, http_port=port)
+        lost = next(one for one in servers.servers if one is not servers.owner_of_key("headrace:cluster"))
+        lost.kill()
+        wait_until(lambda: "store" in missing(port), "the node is ready beside a cluster that is down")
+        lost.start()
+        wait_until(lambda: missing(port) == set(), "the node is not ready again")
+
+
 def test_a_password_that_was_changed_is_the_reason_on_the_page_and_once_in_the_log(
     start_broker: StartBroker, start_redis: StartRedis
 ) -> None:

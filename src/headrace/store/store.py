@@ -313,23 +313,8 @@ class Store:
         return all(one.is_loaded for one in self.organisations.values())
 
     async def answers(self, timeout_s: float) -> bool:
-        """Whether Redis answers, asked now: a link to a server that hangs looks up until its time is over.
-
-        Of a cluster any server: what the others have is served.
-        """
-        asked = [asyncio.ensure_future(shard.link.call("PING")) for shard in self.topology.shards]
-        try:
-            for reply in asyncio.as_completed(asked, timeout=timeout_s):
-                with contextlib.suppress(StoreError):
-                    await reply
-                    return True
-        except TimeoutError:
-            pass
-        finally:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-        return False
+        """Whether Redis answers, asked now: a link to a server that hangs looks up until its time is over."""
+        return await self.topology.answers(timeout_s)
 
     def outlook_of(self, slot: Slot) -> Outlook:
         """The confidence in data read from a slot, valid until its view changes."""

@@ -15,7 +15,7 @@ from headrace.store.lasting import LastingInRounds
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address
 from headrace.store.redis.errors import StoreRefused
-from headrace.store.redis.link import RedisLink
+from headrace.store.redis.link import RedisLink, parse_info
 from headrace.store.redis.memory import NO_EVICTION, Memory
 from headrace.store.redis.replicas import Replicas
 from headrace.store.redis.scripts import Scripts
@@ -53,6 +53,13 @@ class Shard:
 
     def __repr__(self) -> str:
         return str(self.link.address)
+
+    async def serves(self) -> bool:
+        """Whether it answers and takes commands: a server answers a PING in a cluster that is down, too."""
+        if self.link.mode == "cluster":
+            return parse_info(await self.link.call("CLUSTER", "INFO")).get("cluster_state") == "ok"
+        await self.link.call("PING")
+        return True
 
     @property
     def name(self) -> str:

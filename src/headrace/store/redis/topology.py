@@ -5,7 +5,9 @@ Users of the store ask for the slot of their key once and keep it: the slot know
 
 from __future__ import annotations
 
+import asyncio
 import binascii
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from weakref import WeakSet
 from headrace.store.options import StoreOptions
 from headrace.store.redis.address import Address, HostPort
 from headrace.store.redis.copied_writes import CopiedWrites
-from headrace.store.redis.errors import RedisError, StoreRefused
+from headrace.store.redis.errors import RedisError, StoreError, StoreRefused
 from headrace.store.redis.link import Argument, RedisLink
 from headrace.store.redis.memory import Room
 from headrace.store.redis.route import Redirected, Route
@@ -116,6 +118,22 @@ class Topology(ABC):
     def streams_share_a_read(self) -> bool:
         """Whether one XREAD can wait for streams of several slots."""
         return True
+
+    async def answers(self, timeout_s: float) -> bool:
+        """Whether any server serves, asked now: what the others have is served while some are away."""
+        asked = [asyncio.ensure_future(shard.serves()) for shard in self.shards]
+        try:
+            for one in asyncio.as_completed(asked, timeout=timeout_s):
+                with contextlib.suppress(StoreError):
+                    if await one:
+                        return True
+        except TimeoutError:
+            pass
+        finally:
+            for other in asked:
+                other.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        return False
 
     async def call_each(self, commands: Iterable[tuple[Argument, ...]]) -> list[Any]:
         """The replies of commands in any slots (each one's first argument is its key)."""
