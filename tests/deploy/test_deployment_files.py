@@ -132,6 +132,22 @@ def test_pods_get_no_variables_of_services(pod: dict[str, Any]) -> None:
     assert pod["enableServiceLinks"] is False
 
 
+def test_pods_meet_the_restricted_standard_of_kubernetes(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_an_image_that_was_built_on_the_machine_is_used(pod: dict[str, Any]) -> None:
+    assert pod["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_compose_comes_back_with_the_machine(compose: dict[str, Any]) -> None:
+    assert {one["restart"] for one in compose["services"].values()} == {"unless-stopped"}
+
+
 def test_units_pass_flags_that_exist() -> None:
     for unit in (DEPLOY / "systemd").glob("*.service"):
         (line,) = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
