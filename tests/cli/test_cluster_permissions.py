@@ -1,4 +1,4 @@
-"""Each server of a cluster has its own users: one that forbids a command is named before anything is served."""
+"""Each server of a cluster has its own users and settings: one that does not fit is named before anything is served."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def test_a_server_that_forbids_info_is_not_called_away(servers: ClusterOfServers
     assert f"redis://{servers.servers[at]} rejected the connection: NOPERM" in said
     assert "'info'" in said
     assert "allow it with ACL SETUSER" in said
+
+
+def test_the_doctor_says_of_which_server_a_finding_is(servers: ClusterOfServers, tmp_path: Path) -> None:
+    picky = servers.servers[1]
+    picky.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+    try:
+        ran = run_command("doctor", "--port", 0, "--redis", servers.url, "--data-dir", tmp_path, "--json")
+    finally:
+        picky.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    lasting = [row["found"] for row in ran.json if row["check"] == "redis persistence"]
+    assert sorted(found.split(": ")[0] for found in lasting) == sorted(f"redis://{one}" for one in servers.servers)
+    [found] = [row for row in ran.json if row["check"] == "redis cluster"]
+    assert found["level"] == "warn"
+    assert found["found"].startswith(f"redis://{picky}: one dead shard stops all others")
 
 
 def _forbid(servers: ClusterOfServers, at: int, denied: str) -> str:

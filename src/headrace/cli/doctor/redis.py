@@ -9,6 +9,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
+
 from headrace.cli.doctor.findings import CheckResult, Severity, fail, ok, warn
 from headrace.cli.quantities import show_approximate_size
 from headrace.cli.serve.redis_trouble import explain
@@ -118,7 +120,11 @@ async def _check(link: RedisLink, settings: Settings, *, can_try: bool = True) -
             if (refused := await refusal_of_writes(link, settings.key_prefix)) is not None:
                 findings.append(_writes(refused))
         if all(finding.level is not Severity.FAIL for finding in findings):
-            findings += [await _latency(link), await _memory(link, settings), await _persistence(link)]
+            more = [await _latency(link), await _memory(link, settings), await _persistence(link)]
+            if can_try:
+                return findings + more
+            more += await _coverage(link)
+            findings += [msgspec.structs.replace(one, found=f"{link.address}: {one.found}") for one in more]
         return findings
     except StoreError as error:
         return [fail("redis", f"it disconnected during the check: {error}", "check the server's log")]
@@ -184,6 +190,18 @@ async def _persistence(link: RedisLink) -> CheckResult:
         how = "unknown"
     said = {"always": "", "everysec": "; a kill can lose the last second", "no": "; the operating system decides when"}
     return ok("redis persistence", f"append-only file on, fsync {how}{said.get(how, '')}")
+
+
+async def _coverage(link: RedisLink) -> list[CheckResult]:
+    """Whether a dead shard stops the others; nothing where CONFIG is refused, as managed services do."""
+    try:
+        _, wanted = await link.call("CONFIG", "GET", "cluster-require-full-coverage")
+    except (RedisError, ValueError):
+        return []
+    if wanted != b"yes":
+        return []
+    advice = "CONFIG SET cluster-require-full-coverage no"
+    return [warn("redis cluster", "one dead shard stops all others (cluster-require-full-coverage yes)", advice)]
 
 
 def _writes(error: RedisError) -> CheckResult:
