@@ -13,8 +13,10 @@ from pathlib import Path
 import httpx
 
 from tests.broker_process import BrokerProcess, free_port, wait_until
+from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker
 from tests.console.conftest import console_of
+from tests.console.test_api import create, get
 from tests.metrics.test_openmetrics import openmetrics
 
 API = "/api/v1"
@@ -92,6 +94,19 @@ def test_a_page_that_waits_for_the_store_says_so_and_is_cut_off_without_a_traceb
     assert (page.status_code, page.json()["error"]) == (503, "No coordinator is available now.")
     assert "Traceback" not in broker.log
     assert "uvicorn" not in broker.log
+
+
+def test_topics_are_shown_while_a_shard_is_away(start_broker: StartBroker, tmp_path: Path) -> None:
+    with running(ClusterOfServers(tmp_path, replicas=0)) as servers:
+        broker = start_broker(redis=servers.url, http_port=free_port(), console=True, store_wait_ms=200)
+        with console_of(broker) as console:
+            create(console, "wide", 64)
+            kept = [servers.owner_of_key(key) for key in ("headrace:{nodes}", "headrace:default:{topics}")]
+            next(server for server in servers.servers if server not in kept).kill()
+            [listed] = get(console, "/topics")["topics"]
+            shown = get(console, "/topics/wide")
+    assert (listed["name"], listed["records"], shown["records"]) == ("wide", None, None)
+    assert {partition["end"] for partition in shown["partitions"]} == {"0", "-1"}
 
 
 def test_a_node_that_hangs_is_503_within_the_deadline(start_broker: StartBroker) -> None:

@@ -105,6 +105,9 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     nodes: list[BrokerNode]
 
 
+_UNKNOWN_NOW = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
 class Admin:
     """Administrative calls on a cluster."""
 
@@ -233,9 +236,12 @@ class Admin:
     # Records and offsets
 
     def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False, only_known: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """Per partition, the first offset at or after a timestamp in ms, or that of EARLIEST, LATEST, ..."""
+        """Per partition, the first offset at or after a timestamp in ms, or that of EARLIEST, LATEST, ...
+
+        `only_known` leaves out partitions whose store or replicas are away, instead of waiting for them.
+        """
 
         def attempt() -> dict[TopicPartition, FoundOffset]:
             found: dict[TopicPartition, FoundOffset] = {}
@@ -248,6 +254,8 @@ class Admin:
                 answer = self.cluster.node(node_id).send_for(request, ListOffsetsResponse)
                 for topic in answer.topics:
                     for p in topic.partitions:
+                        if only_known and p.error_code in _UNKNOWN_NOW:
+                            continue
                         if p.error_code:
                             raise self.cluster.topic_error(topic.name, p.error_code)
                         found[topic.name, p.partition_index] = FoundOffset(p.offset, p.timestamp, p.leader_epoch)

@@ -237,10 +237,11 @@ def tiering_of(cluster: Cluster, topic: str) -> dict[int, PartitionTier]:
 
 
 def offsets_of(cluster: Cluster, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
-    """The offset of a special timestamp (earliest, latest) per partition."""
+    """The offset of a special timestamp (earliest, latest) per partition, where it can be read now."""
     if not partitions:
         return {}
-    return {key: found.offset for key, found in Admin(cluster).list_offsets(dict.fromkeys(partitions, at)).items()}
+    found = Admin(cluster).list_offsets(dict.fromkeys(partitions, at), only_known=True)
+    return {key: one.offset for key, one in found.items()}
 
 
 def sizes_of(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
