@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from headrace.store.embedded.ports import HOST, free_ports
 from headrace.store.embedded.trial import TrialServer
-from headrace.store.redis.address import parse_address
+from headrace.store.redis.address import Address, parse_address
 from headrace.store.redis.errors import OutcomeUnknown, RedisError, StoreAway
 from headrace.store.redis.link import RedisLink
 from headrace.store.redis.wire import RedisWire
@@ -139,6 +140,26 @@ async def test_a_connection_that_breaks_at_once_is_not_made_in_a_hurry(
     with pytest.raises(StoreAway) as raised:
         await store.link.call("PING")
     assert str(raised.value).count("the store is unavailable") == 1
+
+
+async def test_of_several_servers_that_are_gone_each_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    places = cycle([parse_address(f"redis://{HOST}:{port}") for port in free_ports(2)])
+    asked = 0
+
+    async def locate() -> Address:
+        nonlocal asked
+        asked += 1
+        return next(places)
+
+    link = RedisLink(next(places), "listener", locate=locate)
+    link.generation = 1  # it was up before
+    with caplog.at_level(logging.WARNING, logger="headrace.store.redis.link"):
+        link.start_soon()
+        try:
+            await until(lambda: asked > 6)
+        finally:
+            await link.close()
+    assert len(caplog.records) == 2
 
 
 async def test_a_link_that_only_listens_notices_that_its_server_vanished(

@@ -78,7 +78,8 @@ class RedisLink:
         self._attempt: asyncio.Timeout | None = None
         """Ends the attempt to connect that is under way."""
         self._why_away = "not connected yet"
-        self._logged_why = ""
+        self._logged: set[str] = set()
+        """The reasons since it was last up: one that may go to any of several servers has a reason for each."""
         self.refusal: RedisError | None = None
         """Why the server refused the last attempt to connect; None if it could not be reached, or was."""
         self._channel = ""
@@ -315,7 +316,7 @@ class RedisLink:
             if self.wire is not None and not self.wire.closed.done():
                 await self._watch(self.wire)
                 self._set_down()
-                self._logged_why = ""
+                self._logged.clear()
                 self._note_away(self.wire.why_closed)
                 pause_s = _RECONNECT_FIRST_S
                 if self._loop_time() - since < _SHORT_LIFE_S:
@@ -335,8 +336,8 @@ class RedisLink:
     def _note_away(self, why: str, *, is_logged: bool = True) -> None:
         """Logs each reason once, not each attempt: a refused login follows on a closed connection."""
         self._why_away = why
-        if is_logged and why != self._logged_why:
-            self._logged_why = why
+        if is_logged and why not in self._logged:
+            self._logged.add(why)
             log.warning("redis is unavailable", extra={"link": self.name, "address": str(self.address), "why": why})
         if self.on_trouble is not None:
             self.on_trouble()
