@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from signal import Signals
 
 from headrace.store.cluster.identity import from_kafka_uuid, ulid
+from tests.broker_process import wait_until
 from tests.cli.conftest import Run, run_command
+from tests.clusters import ClusterOfServers, running
 from tests.conftest import StartBroker
 
 
@@ -100,6 +103,22 @@ def test_a_store_that_does_not_answer_is_said_in_words(start_broker: StartBroker
     finally:
         os.kill(broker.valkey_pid, Signals.SIGCONT)
     assert said == "no coordinator is available now (COORDINATOR_NOT_AVAILABLE)"
+
+
+def test_a_topic_is_deleted_while_a_shard_is_away(start_broker: StartBroker, tmp_path: Path) -> None:
+    with running(ClusterOfServers(tmp_path, replicas=0, durability="always")) as servers:
+        broker = start_broker(redis=servers.url, store_wait_ms=200)
+        at = ("--bootstrap", broker.address)
+        run_command("topics", "create", "wide", "-p", 64, *at)
+        for partition in range(64):
+            run_command("produce", "wide", "a", "--partition", partition, *at)
+        kept = [servers.owner_of_key(key) for key in ("headrace:{nodes}", "headrace:default:{topics}")]
+        lost = next(server for server in servers.servers if server not in kept)
+        lost.kill()
+        ran = run_command("topics", "delete", "wide", *at)
+        lost.start()
+        assert (ran.code, ran.out) == (0, "deleted wide\n"), ran
+        wait_until(lambda: not any(one.ask("KEYS", "*{wide:*") for one in servers.servers), "records are left", 60)
 
 
 def test_mistakes_in_the_command_itself_are_usage_errors() -> None:

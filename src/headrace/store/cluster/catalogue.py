@@ -234,7 +234,11 @@ class Catalogue(SharedHash):
         if reply is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
         await self._copied.confirm(self.slot, place, self.key)
-        await self._remove_deleted(msgspec.json.decode(reply[1], type=Topic))
+        try:
+            await self._remove_deleted(msgspec.json.decode(reply[1], type=Topic))
+        except StoreError as error:  # it is deleted: a client that were told to retry would find no such topic
+            self.must_sweep = True
+            log.info("the rest of a deletion is postponed", extra={"topic": topic.name, "why": str(error)})
 
     async def finish_deletions(self) -> None:
         """Finishes what was cut short, as soon as the store allows it; the next upkeep tries again."""
