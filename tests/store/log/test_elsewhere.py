@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
+
 from headrace.store.cluster.catalogue import Placing
 from headrace.store.log.elsewhere import NotTakenUp, append_elsewhere
 from headrace.store.log.partition import LogPartition
+from headrace.store.redis.errors import PartitionGone
 from headrace.store.store import Store
 from headrace.wire.records import Record, encode_batch
 from tests.store.conftest import OpenStore
 from tests.store.log.test_back_in_time import produce_each
 from tests.store.partition.test_losses import go_back
-from tests.store.produced import log_partition, stored, values
+from tests.store.produced import log_partition, stored, until, values
 from tests.store.servers import Valkey
 
 BATCH = encode_batch([Record(0, 1000, None, b"elsewhere", [])])
@@ -59,3 +62,27 @@ async def test_a_batch_leaves_no_hole_in_a_log_that_goes_back_between_its_end_an
     await led.confirm()
     assert values(stored(valkey, led))[:6] == [b"%d" % n for n in range(6)]
     assert led.gaps == []
+
+
+async def test_a_log_that_was_lost_is_waited_for_and_one_that_was_deleted_is_not(
+    valkey: Valkey, store: Store, open_store: OpenStore
+) -> None:
+    """A marker that is left out because the log seems to be deleted is missing once its leader has restored it."""
+    led = await led_by_the_first_node(store)
+    await produce_each(led, 0, 3)
+    context = (await open_store(node_id=1)).default.context
+    valkey.ask("DEL", led.keys.log)
+    with pytest.raises(NotTakenUp):
+        await append_elsewhere(context, led.topic, 0, BATCH, _wanted)
+    led.doubt()
+    await led.confirm()
+    await append_elsewhere(context, led.topic, 0, BATCH, _wanted)
+    assert values(stored(valkey, led)) == [b"0", b"1", b"2", b"elsewhere"]
+    await store.default.catalogue.delete(led.topic)
+    await until(lambda: led.uuid not in context.catalogue.by_uuid)
+    with pytest.raises(PartitionGone):
+        await append_elsewhere(context, led.topic, 0, BATCH, _wanted)
+
+
+async def _wanted() -> None:
+    """It is."""

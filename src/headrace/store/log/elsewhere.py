@@ -17,7 +17,7 @@ from headrace.store.cluster.catalogue import Topic
 from headrace.store.log.entries import xadd
 from headrace.store.partition.context import PartitionContext
 from headrace.store.partition.entries import Entry
-from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway
+from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.wire.batch import read_header, stamp
 
 _ATTEMPTS = 64
@@ -43,7 +43,7 @@ async def append_elsewhere(
         timeline = slot.link.timeline
         end, epoch = await slot.scripts.run("log_end", [keys.log, keys.meta], [slot.link.identity])
         if end < 0:
-            raise NotTakenUp if end == _NOT_COMPARED else PartitionGone(topic.name)
+            raise NotTakenUp if end == _NOT_COMPARED else _not_there(context, topic)
         await ask()
         if slot.link.timeline != timeline:
             continue  # on another server that may be behind the end, and would accept a hole
@@ -51,10 +51,15 @@ async def append_elsewhere(
         stamp(stamped, 0, end, epoch)
         try:
             if await slot.link.send_chunks(xadd(keys.log, Entry(end, end + offsets, bytes(stamped), token))) is None:
-                raise PartitionGone(topic.name)
+                raise _not_there(context, topic)
         except RedisError as error:
             if not error.is_refused_id:
                 raise
         else:
             return
     raise StoreAway(f"{topic.name}-{number} is appended to too fast")
+
+
+def _not_there(context: PartitionContext, topic: Topic) -> StoreError:
+    """The log of a topic that was not deleted was lost: its leader makes it again."""
+    return NotTakenUp() if topic.uuid in context.catalogue.by_uuid else PartitionGone(topic.name)
