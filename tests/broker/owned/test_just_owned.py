@@ -6,12 +6,14 @@ between.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
+from headrace.store.store import Store
 from tests.broker.owned.tally import Add, Read, Tallies
 from tests.broker.owned.test_runtime import document
 from tests.movable_clock import MovableClock
@@ -23,6 +25,16 @@ LEASE_MS = 60_000
 """Nothing is renewed by itself while a test runs."""
 
 
+class Two(NamedTuple):
+    """Nodes, what they have, and the name of a tally of one that belongs to the first."""
+
+    first: Store
+    second: Store
+    before: Tallies
+    between: Tallies
+    name: Name
+
+
 class Moved(NamedTuple):
     """A tally of one, which another node raised to two for a moment; then its owner is the same as before."""
 
@@ -32,25 +44,40 @@ class Moved(NamedTuple):
 
 
 @pytest.fixture
-async def moved(valkey: Valkey, open_store: OpenStore) -> Moved:
+async def two(open_store: OpenStore) -> Two:
     first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
     await first.nodes.refresh()
-    now, between = Tallies(first), Tallies(second)
-    name = next(one for one in map(str, range(100)) if now.runtime.is_mine(Name("default", one)))
-    assert await now.ask(name, Add, "me", 1) == 1
-    checkpoint = valkey.checkpoint()
-    valkey.ask("DEL", first.keys.node(0))
-    await second.nodes.refresh()
-    assert await between.ask(name, Add, "me", 1) == 2
-    for _ in range(3):
-        second.nodes.term += 1  # it takes the tally again
-        assert await between.ask(name, Read) == 2
-    async with new_servers(first, second):
+    before = Tallies(first)
+    name = next(one for at in range(100) if before.runtime.is_mine(one := Name("default", str(at))))
+    assert await before.ask(name.id, Add, "me", 1) == 1
+    return Two(first, second, before, Tallies(second), name)
+
+
+async def go_back(valkey: Valkey, two: Two, checkpoint: Path) -> None:
+    async with new_servers(two.first, two.second):
         valkey.go_back_to(checkpoint)
-    await until(lambda: is_up(first) and is_up(second))
-    await first.nodes.renew()
-    await second.nodes.refresh()
-    return Moved(name, now, between)
+    await until(lambda: is_up(two.first) and is_up(two.second))
+
+
+async def replace_first(valkey: Valkey, two: Two) -> None:
+    """Its lease is gone, and it has not noticed yet."""
+    valkey.ask("DEL", two.first.keys.node(0))
+    await two.second.nodes.refresh()
+
+
+@pytest.fixture
+async def moved(valkey: Valkey, two: Two) -> Moved:
+    name = two.name.id
+    checkpoint = valkey.checkpoint()
+    await replace_first(valkey, two)
+    assert await two.between.ask(name, Add, "me", 1) == 2
+    for _ in range(3):
+        two.second.nodes.term += 1  # it takes the tally again
+        assert await two.between.ask(name, Read) == 2
+    await go_back(valkey, two, checkpoint)
+    await two.first.nodes.renew()
+    await two.second.nodes.refresh()
+    return Moved(name, two.before, two.between)
 
 
 async def let_go(tallies: Tallies) -> None:
@@ -69,47 +96,30 @@ async def test_it_is_not_written_over_what_the_next_owner_acknowledged_there(val
     assert document(valkey, moved.name)[b"total"] == b"11"
 
 
-async def test_who_owned_it_before_takes_nothing_from_an_owner_that_the_store_forgot(
-    valkey: Valkey, open_store: OpenStore
-) -> None:
-    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
-    await first.nodes.refresh()
-    before, now = Tallies(first), Tallies(second)
-    name = next(one for one in map(str, range(100)) if before.runtime.is_mine(Name("default", one)))
-    assert await before.ask(name, Add, "me", 1) == 1
+async def test_who_owned_it_before_takes_nothing_from_an_owner_that_the_store_forgot(valkey: Valkey, two: Two) -> None:
     checkpoint = valkey.checkpoint()
-    valkey.ask("DEL", first.keys.node(0))
-    await second.nodes.refresh()
-    assert await now.ask(name, Add, "me", 1) == 2
-    async with new_servers(first, second):
-        valkey.go_back_to(checkpoint)
-    await until(lambda: is_up(first) and is_up(second))
-    first.nodes.step_down()
-    await let_go(before)
-    assert await now.ask(name, Read) == 2
-    assert document(valkey, name)[b"total"] == b"2"
+    await replace_first(valkey, two)
+    assert await two.between.ask(two.name.id, Add, "me", 1) == 2
+    await go_back(valkey, two, checkpoint)
+    two.first.nodes.step_down()
+    await let_go(two.before)
+    assert await two.between.ask(two.name.id, Read) == 2
+    assert document(valkey, two.name.id)[b"total"] == b"2"
 
 
 async def test_a_node_that_was_away_writes_nothing_over_what_others_acknowledged_meanwhile(
-    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+    valkey: Valkey, two: Two, clock: MovableClock
 ) -> None:
-    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
-    await first.nodes.refresh()
-    away, awake = Tallies(first), Tallies(second)
-    name = next(one for one in map(str, range(100)) if away.runtime.is_mine(Name("default", one)))
-    assert await away.ask(name, Add, "me", 1) == 1
     checkpoint = valkey.checkpoint()
-    away.runtime.things[Name("default", name)].drop()
-    valkey.ask("HSET", f"t:default:{{{name}}}:tally", "owner", "9.abc.9")
-    assert await away.ask(name, Read) == 1  # with a token above the one that the next owner gets
-    async with new_servers(first, second):
-        valkey.go_back_to(checkpoint)
-    await until(lambda: is_up(first) and is_up(second))
-    valkey.ask("DEL", first.keys.node(0))
-    while not awake.runtime.is_mine(Name("default", name)):  # whoever was alive before counts as alive for a lease
+    two.before.runtime.things[two.name].drop()
+    valkey.ask("HSET", f"t:default:{{{two.name.id}}}:tally", "owner", "9.abc.9")
+    assert await two.before.ask(two.name.id, Read) == 1  # with a token above the one that the next owner gets
+    await go_back(valkey, two, checkpoint)
+    valkey.ask("DEL", two.first.keys.node(0))
+    while not two.between.runtime.is_mine(two.name):  # whoever was alive before counts as alive for a lease
         clock.advance(LEASE_MS // 4)
-        await second.nodes.renew()
-    assert await awake.ask(name, Add, "me", 10) == 11
-    await first.nodes.renew()
-    await let_go(away)
-    assert await awake.ask(name, Add, "me", 10) == 21
+        await two.second.nodes.renew()
+    assert await two.between.ask(two.name.id, Add, "me", 10) == 11
+    await two.first.nodes.renew()
+    await let_go(two.before)
+    assert await two.between.ask(two.name.id, Add, "me", 10) == 21
