@@ -59,21 +59,33 @@ class ClusterOfServers(TrialCluster):
             if one.is_running and one is not primary and one.info("replication").get("master_port") == wanted
         )
 
+    def pair_of(self, slot: int) -> tuple[TrialServer, TrialServer]:
+        """The primary that has a slot, and its replica; waits until all have heard of the last failover."""
+        found: list[tuple[TrialServer, TrialServer]] = []
+
+        def is_there() -> bool:
+            with contextlib.suppress(StopIteration):
+                primary = self.owner_of(slot)
+                found.append((primary, self.replica_of(primary)))
+            return bool(found)
+
+        wait_until(is_there, f"the primary of slot {slot} has no replica", _TIMEOUT_S)
+        return found[0]
+
     def wait_whole(self) -> None:
         """Returns once all slots are served and all replicas are in step."""
         wait_until(self.is_whole, "the cluster does not become whole", _TIMEOUT_S)
 
     def kill_primary(self, slot: int) -> TrialServer:
         """Kills the server that has a slot; returns once its replica took over."""
-        primary = self.owner_of(slot)
-        replica = self.replica_of(primary)
+        primary, replica = self.pair_of(slot)
         primary.kill()
         wait_until(lambda: replica.info("replication")["role"] == "master", "no failover", _TIMEOUT_S)
         return primary
 
     def fail_over(self, slot: int) -> None:
         """Has the replica of a slot's server take over, in good order; asked for again if it begins and gives up."""
-        replica = self.replica_of(self.owner_of(slot))
+        _, replica = self.pair_of(slot)
         asked_at = -math.inf
 
         def took_over() -> bool:

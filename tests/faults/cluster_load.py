@@ -62,8 +62,7 @@ class ClusterLoad(Load):
 
     def lose_the_shard_of_the_leases(self) -> None:
         """Both copies, for longer than a lease: what is on other servers goes on. They have to keep files for this."""
-        primary = self.servers.owner_of(LEASES)
-        replica = self.servers.replica_of(primary)
+        primary, replica = self.servers.pair_of(LEASES)
         others = self.places_beside(primary)
         replica.kill()
         primary.kill()
@@ -78,8 +77,7 @@ class ClusterLoad(Load):
 
     def freeze_a_primary(self) -> None:
         """Cut off and alive: its connections stay, its replica takes over, and it comes back as a replica."""
-        primary = self.servers.owner_of(self.any_slot())
-        replica = self.servers.replica_of(primary)
+        primary, replica = self.servers.pair_of(self.any_slot())
         primary.send_signal(Signals.SIGSTOP)
         wait_until(lambda: replica.info("replication")["role"] == "master", "no failover", 60)
         self._goes_on_without_replica()
