@@ -14,6 +14,15 @@ from signal import Signals
 import pytest
 import redis
 
+from headrace.client.connection import BrokerConnection
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from headrace.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from tests.broker.peers import connect, create_topic
 from tests.broker_process import wait_until
 from tests.conftest import StartBroker, StartRedis
@@ -139,3 +148,38 @@ def test_what_a_store_loses_while_a_node_sleeps_comes_back_though_that_node_lead
             )
 
     run(cluster, SLEEPS, 0, sleep)
+
+
+def test_a_node_that_is_stopped_beside_an_older_store_writes_back_what_groups_committed(
+    start_broker: StartBroker, start_redis: StartRedis
+) -> None:
+    """It is alone, so nobody takes over from it: the next one starts from what is stored."""
+    store = start_redis("always")
+    broker = start_broker(redis=store.url)
+    copy = store.directory.with_name("copy")
+    with connect(broker) as connection:
+        create_topic(connection, "orders")
+        assert commit(connection, 1) == ErrorCode.NONE
+        store.send_signal(Signals.SIGSTOP)
+        shutil.copytree(store.directory, copy)
+        store.send_signal(Signals.SIGCONT)
+        assert commit(connection, 2) == ErrorCode.NONE
+    store.stop(Signals.SIGKILL)
+    shutil.rmtree(store.directory)
+    copy.rename(store.directory)
+    store.start()
+    assert broker.stop() == 0
+    broker.start()
+    with connect(broker) as connection:
+        wanted = OffsetFetchRequest(group_id="billing", topics=[OffsetFetchRequestTopic("orders", [0])])
+        answer = connection.send_for(wanted, OffsetFetchResponse, 7)
+    assert [one.committed_offset for one in answer.topics[0].partitions] == [2]
+
+
+def commit(connection: BrokerConnection, offset: int) -> int:
+    """Commits as a client without members does; the error code."""
+    partitions = [OffsetCommitRequestPartition(0, offset)]
+    request = OffsetCommitRequest(
+        group_id="billing", topics=[OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    )
+    return connection.send_for(request, OffsetCommitResponse, 8).topics[0].partitions[0].error_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from headrace.broker.background import Background
@@ -70,6 +71,10 @@ class Broker:
         """Gives up the groups and transactional ids that other nodes own by now."""
         self.coordinator.let_go()
         self.transactions.let_go()
+
+    async def leave_lost(self, patience_s: float) -> None:
+        """Writes back groups and transactional ids that the store may have lost, before the node stops."""
+        await asyncio.gather(self.coordinator.leave_lost(patience_s), self.transactions.leave_lost(patience_s))
 
     def policy(self, topic: Topic) -> TopicPolicy:
         """The policy from a topic's configs and the broker's defaults."""

@@ -30,6 +30,7 @@ async def hand_over(broker: Broker, server: Server) -> None:
     """Returns once other nodes have taken over, and clients had a moment to notice."""
     store = broker.store
     if len(store.nodes.live) == 1:
+        await broker.leave_lost(_PATIENCE_S)
         return
     log.info("handing over to other nodes", extra={"nodes": len(store.nodes.live) - 1})
     server.hold()
@@ -42,4 +43,4 @@ async def hand_over(broker: Broker, server: Server) -> None:
     broker.let_go_what_moved()
     server.stop_accepting()
     server.go_on()
-    await asyncio.gather(store.leave_unused(), asyncio.sleep(_FAREWELL_S))
+    await asyncio.gather(store.leave_unused(), broker.leave_lost(_PATIENCE_S), asyncio.sleep(_FAREWELL_S))

@@ -6,6 +6,7 @@ between.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,8 @@ from tests.broker.owned.tally import Add, Read, Tallies
 from tests.broker.owned.test_runtime import document
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
-from tests.store.produced import is_up, new_servers, until
+from tests.store.produced import cut_off, is_up, new_servers, until
+from tests.store.proxy import Proxy
 from tests.store.servers import Valkey
 
 LEASE_MS = 60_000
@@ -123,3 +125,27 @@ async def test_a_node_that_was_away_writes_nothing_over_what_others_acknowledged
     await two.first.nodes.renew()
     await let_go(two.before)
     assert await two.between.ask(two.name.id, Add, "me", 10) == 21
+
+
+async def test_who_stops_writes_back_what_the_store_has_lost(valkey: Valkey, open_store: OpenStore) -> None:
+    store = await open_store(node_lease_ms=LEASE_MS)
+    tallies = Tallies(store)
+    for name in ("a", "b"):
+        assert await tallies.ask(name, Add, "me", 1) == 1
+    checkpoint = valkey.checkpoint()
+    assert await tallies.ask("a", Add, "me", 1) == 2
+    async with new_servers(store):
+        valkey.go_back_to(checkpoint)
+    await tallies.runtime.leave_lost(20)
+    assert document(valkey, "a")[b"total"] == b"2"
+    assert not tallies.runtime.things
+
+
+async def test_who_stops_does_not_wait_for_a_server_that_stays_away(open_store: OpenStore, proxy: Proxy) -> None:
+    store = await open_store(via=proxy, node_lease_ms=LEASE_MS)
+    tallies = Tallies(store)
+    assert await tallies.ask("a", Add, "me", 1) == 1
+    await cut_off(store, proxy)
+    async with asyncio.timeout(20):
+        await tallies.runtime.leave_lost(0.05)
+    tallies.runtime.close()

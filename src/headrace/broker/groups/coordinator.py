@@ -67,6 +67,10 @@ class Coordinator:
         """Gives up groups that other nodes own by now; parked requests are sent to the new owner."""
         self._upkeep.let_go_what_moved()
 
+    async def leave_lost(self, patience_s: float) -> None:
+        """Writes back what the store may have lost, before the node stops."""
+        await self._groups.leave_lost(patience_s)
+
     def ask(self, org: str, request: Request, kind: type[Answer]) -> Awaitable[Answer]:
         """Decides a request; its answer, of this kind, may be held back until others have come."""
         answer = cast("asyncio.Future[Answer]", request.token)

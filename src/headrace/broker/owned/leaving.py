@@ -10,7 +10,9 @@ server that had forgotten us.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.store.confidence import Level
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 5.0
 """A failover takes less."""
+_POLL_S: Final = 0.01
 
 
 def may_be_lost(thing: Thing[Any]) -> bool:
@@ -38,3 +41,16 @@ async def leave(thing: Thing[Any]) -> None:
             await thing.settle()
     if not thing.is_gone:
         thing.let_go()
+
+
+async def leave_lost(things: Iterable[Thing[Any]], patience_s: float) -> None:
+    """Before the node stops: leaves what a server may have lost, and waits for what is being left already."""
+    leaving = [thing for thing in things if thing.must_go or may_be_lost(thing)]
+    for thing in leaving:
+        if not thing.must_go:
+            thing.release()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            while leaving:
+                await asyncio.sleep(_POLL_S)
+                leaving = [thing for thing in leaving if not thing.is_gone]

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+from headrace.broker.owned import leaving
 from headrace.broker.owned.contract import Kind, Name, State
 from headrace.broker.owned.steps import Looked, Step
 from headrace.broker.owned.thing import Thing
@@ -51,6 +52,10 @@ class Runtime(Generic[State]):
         self._is_closed = True
         for thing in list(self.things.values()):
             thing.drop()
+
+    async def leave_lost(self, patience_s: float) -> None:
+        """Before `close`: what a server that went back in time has lost is nowhere but here."""
+        await leaving.leave_lost(list(self.things.values()), patience_s)
 
     def _is_restored(self) -> bool:
         """Whether all that is here was seen on the servers that answer now: what one of them had lost is back."""

@@ -95,6 +95,10 @@ class TransactionCoordinator:
         """Gives up the ids that are other nodes' by now."""
         self._upkeep.let_go_what_moved()
 
+    async def leave_lost(self, patience_s: float) -> None:
+        """Writes back what the store may have lost, before the node stops."""
+        await self._ids.leave_lost(patience_s)
+
     # -- requests -----------------------------------------------------------------------------------------------
 
     async def init_producer(self, org: str, name: str, timeout_ms: int, producer: tuple[int, int]) -> Answered:
