@@ -28,8 +28,10 @@ _POLL_S: Final = 0.01
 
 def may_be_lost(thing: Thing[Any]) -> bool:
     """Whether the server is away, or another one answers since the last look, and nobody else has owned it since."""
+    seen = thing.confidence.seen
     is_same = thing.link.is_up and thing.confidence.level(thing.outlook.view) > Level.ASTRAY
-    return bool(thing.owner) and not (thing.is_gone or is_same or thing.was_away)
+    was_away = seen is not None and thing.was_away_since(seen.term)
+    return bool(thing.owner) and not (thing.is_gone or is_same or was_away)
 
 
 async def leave(thing: Thing[Any]) -> None:

@@ -55,7 +55,7 @@ class Thing(Generic[State]):
         self.timers: Timers[Hashable] = Timers()
         self._runtime, self.now_ms = runtime, runtime.now_ms
         self._owns_now, self._key = runtime.owns_now, name.id.encode()
-        self._was_away_since = runtime.was_away_since
+        self.was_away_since = runtime.was_away_since
         self._kind, self._store = runtime.kind, runtime.stored
         self._names = Names(name, self._kind, self._store)
         self._owner: str | None = None
@@ -93,12 +93,6 @@ class Thing(Generic[State]):
         if self.confidence.level(view) is Level.SURE:
             return True
         return seen is not None and seen.term == view.term and not self.link.is_up
-
-    @property
-    def was_away(self) -> bool:
-        """Whether this node was away, so that another one may have owned it, since the cached state was read."""
-        seen = self.confidence.seen
-        return seen is not None and self._was_away_since(seen.term)
 
     def _is_ready(self) -> bool:
         return (
@@ -335,10 +329,7 @@ class Thing(Generic[State]):
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
         await self._names.list_again(self._owner, is_known=self.confidence.level(view) > Level.ASTRAY)
-        if self.must_go:
-            taken = await self._store.keep(*self.name, self._owner)
-        else:
-            taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline)
+        taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline, leaves=self.must_go)
         if taken is None or not taken.nobody_came_between(self._owner):
             self.let_go()
             return

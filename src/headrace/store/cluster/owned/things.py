@@ -130,18 +130,22 @@ class OwnedStore:
             raise OwnershipLost(name)
         return taken.owner
 
-    async def take_again(self, org: str, name: str, ours: str, outbid: int, timeline: int | None) -> Taken:
+    async def take_again(
+        self, org: str, name: str, ours: str, outbid: int, timeline: int | None, *, leaves: bool = False
+    ) -> Taken | None:
         """Makes us the owner again, with a number above `outbid`.
 
         On another timeline the store may have lost our tokens: one with a lower number is of an owner before us, and
         none is no sign of a deletion. Who took it there since then has the number of our first one, or a higher one.
-        Without a `timeline` no other process can have owned the thing meanwhile.
+        Without a `timeline` no other process can have owned the thing meanwhile. Who leaves only keeps its token.
         """
+        if leaves:
+            return await self._keep(org, name, ours)
         may_be_lost = timeline is None or self.slot_of(org, name).link.timeline != timeline
         above, lost = max(_number(ours), outbid), _since(ours) if may_be_lost else _LOST_BY_NOBODY
-        return cast("Taken", await self._take(org, name, above, lost, here=not may_be_lost))
+        return await self._take(org, name, above, lost, here=not may_be_lost)
 
-    async def keep(self, org: str, name: str, ours: str) -> Taken | None:
+    async def _keep(self, org: str, name: str, ours: str) -> Taken | None:
         """What is stored, with the token of an owner that leaves; None if another process took it on this server.
 
         The token does not rise: to an owner that came after this one, and that the server forgot, ours is an older one.
