@@ -147,6 +147,12 @@ class TallyKind:
     def unpack_row(self, field: str, raw: bytes) -> tuple[str, int]:
         return field, int(raw)
 
+    def is_recent(self, value: int) -> bool:
+        return True
+
+    def is_newer(self, value: int, than: int) -> bool:
+        return value > than
+
     async def claim(self, name: Name, claimed: str) -> bool:
         return self.claims.setdefault(claimed, name) == name
 

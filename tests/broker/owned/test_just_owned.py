@@ -16,7 +16,7 @@ from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
 from headrace.store.store import Store
 from tests.broker.owned.tally import Add, Read, Tallies
-from tests.broker.owned.test_runtime import document
+from tests.broker.owned.test_runtime import document, rows
 from tests.movable_clock import MovableClock
 from tests.store.conftest import OpenStore
 from tests.store.produced import cut_off, is_up, new_servers, until
@@ -125,6 +125,46 @@ async def test_a_node_that_was_away_writes_nothing_over_what_others_acknowledged
     await two.first.nodes.renew()
     await let_go(two.before)
     assert await two.between.ask(two.name.id, Add, "me", 10) == 21
+
+
+async def overtake(valkey: Valkey, two: Two) -> None:
+    """The first node alone knows of a later value; the second one takes the thing on a server that has lost it."""
+    checkpoint = valkey.checkpoint()
+    assert await two.before.ask(two.name.id, Add, "me", 5) == 6
+    await replace_first(valkey, two)
+    await go_back(valkey, two, checkpoint)
+    await replace_first(valkey, two)
+    assert await two.between.ask(two.name.id, Add, "you", 7) == 8
+
+
+async def test_a_later_row_that_only_an_owner_knows_who_was_overtaken_is_put_back(valkey: Valkey, two: Two) -> None:
+    await overtake(valkey, two)
+    two.first.nodes.step_down()
+    await let_go(two.before)
+    assert (await two.between.runtime.current(two.name)).rows == {"me": 5, "you": 7}
+    assert await two.between.ask(two.name.id, Add, "me", 8) == 16
+
+
+async def test_a_later_row_that_only_a_node_knows_that_was_away_is_put_back(
+    valkey: Valkey, two: Two, clock: MovableClock
+) -> None:
+    await overtake(valkey, two)
+    for _ in range(5):
+        clock.advance(LEASE_MS // 4)
+        await two.second.nodes.renew()
+    assert two.first.nodes.has_overslept
+    await two.first.nodes.renew()
+    await let_go(two.before)
+    assert (await two.between.runtime.current(two.name)).rows == {"me": 5, "you": 7}
+
+
+async def test_a_row_that_the_next_owner_stored_later_stays(valkey: Valkey, two: Two) -> None:
+    await overtake(valkey, two)
+    assert await two.between.ask(two.name.id, Add, "me", 6) == 14
+    two.first.nodes.step_down()
+    await let_go(two.before)
+    assert await two.between.ask(two.name.id, Add, "me", 6) == 20, "nothing was taken from it"
+    assert rows(valkey, two.name.id) == {b"me": b"6", b"you": b"7"}
 
 
 async def test_who_stops_writes_back_what_the_store_has_lost(valkey: Valkey, open_store: OpenStore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.broker.groups.offsets_feed import OffsetsFeed
 from headrace.broker.owned.contract import Name
@@ -25,6 +25,8 @@ from headrace.store.cluster.owned.groups import (
 )
 from headrace.store.cluster.owned.mirror import Mirror
 from headrace.wire.errors import ErrorCode, KafkaError
+
+_HARDLY_LOST_MS: Final = 60_000
 
 
 def coordinator_error(error: KafkaError) -> ErrorCode:
@@ -63,6 +65,7 @@ class GroupKind:
         self._mirror = mirror
         self._feed = feed
         self._settings = settings
+        self._clock = clock
         self._ids = _Ids(clock)
         self.pending: set[Name] = set()
         """Groups that have offsets pending in transactions, since this node stored one; some may have none any more."""
@@ -89,6 +92,14 @@ class GroupKind:
 
     def unpack_row(self, field: str, raw: bytes) -> tuple[Row, Committed | PendingCommit]:
         return unpack_row(field, raw)
+
+    def is_recent(self, value: Committed | PendingCommit) -> bool:
+        return isinstance(value, Committed) and self._clock.wall_ms() - value.commit_ms < _HARDLY_LOST_MS
+
+    def is_newer(self, value: Committed | PendingCommit, than: Committed | PendingCommit) -> bool:
+        if not (isinstance(value, Committed) and isinstance(than, Committed)):
+            return False
+        return self.is_recent(value) and value.commit_ms > than.commit_ms
 
     # -- slugs --------------------------------------------------------------------------------------------------
 

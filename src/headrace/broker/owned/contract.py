@@ -112,6 +112,12 @@ class Kind(Protocol[State]):
     def unpack_row(self, field: str, raw: bytes) -> tuple[Any, Any]:
         """ValueError if it cannot be read."""
 
+    def is_recent(self, value: Any) -> bool:
+        """Whether a store may have lost a row, because it was acknowledged only just."""
+
+    def is_newer(self, value: Any, than: Any) -> bool:
+        """Whether a recent row was acknowledged later than another value of it: it counts, whoever wrote it."""
+
     async def claim(self, name: Name, claimed: str) -> bool:
         """Claims a name for a listed thing; false if another thing has it."""
 

@@ -56,8 +56,8 @@ class Thing(Generic[State]):
         self._runtime, self.now_ms = runtime, runtime.now_ms
         self._owns_now, self._key = runtime.owns_now, name.id.encode()
         self.was_away_since = runtime.was_away_since
-        self._kind, self._store = runtime.kind, runtime.stored
-        self._names = Names(name, self._kind, self._store)
+        self.kind, self.store = runtime.kind, runtime.stored
+        self._names = Names(name, self.kind, self.store)
         self._owner: str | None = None
         """Our token; None while nothing of the thing is stored."""
         self._outbid = 0
@@ -107,15 +107,15 @@ class Thing(Generic[State]):
     def ask(self, event: Any, answer: asyncio.Future[Any]) -> None:
         """Takes a request now if possible, else in its turn. The usual case is written out: it needs no step."""
         if self._is_working or not self._is_ready():
-            self.submit(Asked(self._kind, event, answer))
+            self.submit(Asked(self.kind, event, answer))
             return
         try:
             decision = self.machine.decide(self.state, event, self.now_ms())
         except Exception as error:
-            Asked(self._kind, event, answer).failed(error)
+            Asked(self.kind, event, answer).failed(error)
             return
         if decision.is_durable:
-            self._open = Asked(self._kind, event, answer), decision
+            self._open = Asked(self.kind, event, answer), decision
             self._begin_work()
             return
         self.adopt(decision)
@@ -220,7 +220,7 @@ class Thing(Generic[State]):
         try:
             while decision.claim is not None:
                 await self._own()
-                if await self._kind.claim(self.name, decision.claim):
+                if await self.kind.claim(self.name, decision.claim):
                     break
                 self.machine.claim_refused(decision.claim)
                 decision = cast("Decision[State]", step.decide(self))
@@ -239,7 +239,7 @@ class Thing(Generic[State]):
     async def _own(self) -> str:
         """Our token, taken at the first write of a thing that nobody has stored before."""
         if self._owner is None:
-            self._owner = await self._store.create(*self.name)
+            self._owner = await self.store.create(*self.name)
             self._runtime.is_stored(self)
         return self._owner
 
@@ -263,22 +263,22 @@ class Thing(Generic[State]):
             return
         doomed = [row for row, value in rows.items() if value is None]
         if doomed:
-            await self._kind.before_rows_go(self.name, doomed)
-        packed = stored.packed(self._kind, fields, rows)
+            await self.kind.before_rows_go(self.name, doomed)
+        packed = stored.packed(self.kind, fields, rows)
         self._tried = (fields, rows) if self.link.is_up else self._tried
-        await self._store.write(*self.name, await self._own(), packed)
+        await self.store.write(*self.name, await self._own(), packed)
         stored.apply(self.fields, fields)
         stored.apply(self.rows, rows)
         if rows:
-            self._kind.rows_stored(self.name, rows)
+            self.kind.rows_stored(self.name, rows)
 
     async def _bury(self) -> None:
         """Deletes its visible copies first, so that a crash in between never leaves orphans."""
-        claimed = self._kind.claimed(self.state) if self.state is not None else None
-        await self._kind.before_rows_go(self.name, list(self.rows))
+        claimed = self.kind.claimed(self.state) if self.state is not None else None
+        await self.kind.before_rows_go(self.name, list(self.rows))
         self._tried = (dict.fromkeys(self.fields), dict.fromkeys(self.rows)) if self.link.is_up else self._tried
-        await stored.delete(self._store, self._kind, self.name, self._owner, claimed)
-        self._kind.buried(self.name, self.rows)
+        await stored.delete(self.store, self.kind, self.name, self._owner, claimed)
+        self.kind.buried(self.name, self.rows)
 
     def adopt(self, decision: Decision[State]) -> None:
         """Adopts a decision and sends its answers."""
@@ -302,17 +302,17 @@ class Thing(Generic[State]):
         self._is_confirmed = True  # the store has just said that it is ours
 
     async def _check_token(self) -> None:
-        if not await self._store.is_owner(*self.name, self.owner):
+        if not await self.store.is_owner(*self.name, self.owner):
             raise OwnershipLost(self.name.id)
 
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""
         look = self.confidence.begin(self.outlook.view)
-        taken = await self._store.take(*self.name)
+        taken = await self.store.take(*self.name)
         if taken is not None:
             self._owner = taken.owner
-            self.rows = stored.unpacked_rows(self._kind, self.name, taken)
-            self.fields = stored.unpacked_fields(self._kind, self.name, taken)
+            self.rows = stored.unpacked_rows(self.kind, self.name, taken)
+            self.fields = stored.unpacked_fields(self.kind, self.name, taken)
             if self.fields:
                 await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
         self.confidence.end(look)
@@ -329,13 +329,13 @@ class Thing(Generic[State]):
             return
         timeline = seen.timeline if seen is not None and seen.term != view.term else None
         await self._names.list_again(self._owner, is_known=self.confidence.level(view) > Level.ASTRAY)
-        taken = await self._store.take_again(*self.name, self._owner, self._outbid, timeline, leaves=self.must_go)
+        taken = await self.store.take_again(*self.name, self._owner, self._outbid, timeline, leaves=self.must_go)
         if taken is None or not taken.nobody_came_between(self._owner):
-            self.let_go()
+            await leaving.give_up(self)
             return
         self._owner = taken.owner
         await self._names.claim_again(self.state)
-        await stored.write_back(self._store, self._kind, self.name, taken, (self.fields, self.rows), self._tried)
+        await stored.write_back(self.store, self.kind, self.name, taken, (self.fields, self.rows), self._tried)
         self.confidence.end(look)
         if seen is not None and seen.term != view.term and not self.must_go:
             await self._store_and_adopt(self.machine.resume(self.state, self._runtime.now_ms()))
@@ -350,7 +350,7 @@ class Thing(Generic[State]):
     def release(self) -> None:
         """Another node owns the thing now: lets it go as soon as no write is in flight, and the store has all of it."""
         self.must_go = True
-        if leaving.may_be_lost(self):
+        if leaving.is_astray(self):
             self._begin_work()
         elif not self._is_working:
             self.let_go()
@@ -392,7 +392,7 @@ class Thing(Generic[State]):
 
     def retry_timers(self, error: KafkaError) -> None:
         """Timers could not be decided: they are due again soon."""
-        title = self._kind.title
+        title = self.kind.title
         log.debug(f"a timer of a {title} is postponed", extra={title: self.name.id, "why": str(error)})
         if not self.is_gone:
             self._alarm.cancel()

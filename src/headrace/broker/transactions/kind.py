@@ -46,6 +46,12 @@ class TransactionKind:
     def unpack_row(self, field: str, raw: bytes) -> tuple[Any, Any]:
         return field, raw
 
+    def is_recent(self, value: Any) -> bool:
+        return False
+
+    def is_newer(self, value: Any, than: Any) -> bool:
+        return False
+
     def claimed(self, state: TransactionalId) -> str | None:
         return None
 

@@ -33,6 +33,25 @@ OWNED_SOURCES = {
         redis.call('PERSIST', KEYS[1])
         return {before, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
+    # By a process that owned it before: rows, where they are as it saw them. Whoever owns it now has to read them: it
+    # finds another token. ARGV: process; then field, value as it was seen, value.
+    "replace_owned_rows": """
+        local before = redis.call('HGET', KEYS[1], 'owner')
+        if not before or redis.call('PTTL', KEYS[1]) >= 0 then return 0 end
+        local replaced = 0
+        for at = 2, #ARGV, 3 do
+            if redis.call('HGET', KEYS[2], ARGV[at]) == ARGV[at + 1] then
+                redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 2])
+                replaced = replaced + 1
+            end
+        end
+        local known, process = string.match(before, '^(%d+)%.(%x+)')
+        if replaced > 0 and process ~= ARGV[1] then
+            local number = tonumber(known) + 1
+            redis.call('HSET', KEYS[1], 'owner', string.format('%d.%s.%d', number, ARGV[1], number))
+        end
+        return replaced
+    """,
     # ARGV: owner; then for each key how many arguments set something, those (field, value), how many remove, and those
     # (field). A command takes many of them: a rebalance may change every member of a group.
     "write_owned": """

@@ -194,6 +194,23 @@ class OwnedStore:
         """Writes back what a store that went back in time has lost."""
         await self.write(org, name, owner, changes)
 
+    async def rows(self, org: str, name: str) -> dict[str, bytes]:
+        """The rows, whoever owns the thing."""
+        document, rows = self._both(org, name)
+        return _pairs(await self._topology.slot_of(document).link.call("HGETALL", rows))
+
+    async def replace_rows(self, org: str, name: str, seen: Mapping[str, bytes], rows: Mapping[str, bytes]) -> int:
+        """Replaces rows of a thing that another process may own by now; how many, for some may not be as seen."""
+        both = self._both(org, name)
+        slot, copied = self._topology.slot_of(both[0]), self._topology.copied
+        arguments: list[Argument] = [self._process]
+        for field, value in rows.items():
+            arguments += (field, seen[field], value)
+        place = slot.place
+        replaced: int = await slot.scripts.run_here("replace_owned_rows", both, arguments)
+        await copied.confirm(slot, place, both[0])
+        return replaced
+
     async def delete(self, org: str, name: str, owner: str) -> None:
         """Forgets the thing, its rows included. It stays on the list."""
         await self._guarded(org, name, "delete_owned", [owner, _DELETED_MS])
