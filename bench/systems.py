@@ -126,7 +126,7 @@ class Headrace(System):
     def settle(self, deleted: str) -> None:
         """The last second of a turn is not on disk yet: its sync would begin in the next system's turn."""
         for path in (self.process.data_dir / "valkey" / "appendonlydir").glob("*.incr.aof"):
-            with path.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:  # a rewrite has just replaced it
                 os.fsync(file.fileno())
         super().settle(deleted)
 
