@@ -36,9 +36,8 @@ async def led(request: pytest.FixtureRequest, stores: list[Store]) -> Partition:
     return await stores[0].default.partition(topic, number)
 
 
-async def test_what_only_the_leader_of_a_moment_ago_knows_is_reported_when_the_store_lost_it(
-    valkey: Valkey, stores: list[Store], led: Partition
-) -> None:
+async def lead_for_a_moment(valkey: Valkey, stores: list[Store], led: Partition) -> list[int]:
+    """Node 1 leads instead, and gives offsets out that the store has lost when node 0 leads again."""
     first, second = stores
     await produce_each(led, 0, 5)
     checkpoint = valkey.checkpoint()
@@ -52,6 +51,13 @@ async def test_what_only_the_leader_of_a_moment_ago_knows_is_reported_when_the_s
     async with new_servers(first, second):
         valkey.go_back_to(checkpoint)
     await produce(led, b"next")
+    return given_out
+
+
+async def test_what_only_the_leader_of_a_moment_ago_knows_is_reported_when_the_store_lost_it(
+    valkey: Valkey, stores: list[Store], led: Partition
+) -> None:
+    given_out = await lead_for_a_moment(valkey, stores, led)
 
     def is_reported() -> bool:
         replaced = parse(valkey.ask("HMGET", led.keys.meta, *FIELDS)).replaced
@@ -67,16 +73,7 @@ async def test_an_epoch_that_rises_beside_the_leader_begins_behind_what_it_gave_
 ) -> None:
     """The leader goes on with the old epoch until it looks: consumers that have read that are not to start over."""
     first, second = stores
-    await produce_each(led, 0, 5)
-    checkpoint = valkey.checkpoint()
-    valkey.ask("DEL", first.keys.node(0))
-    await second.nodes.refresh()
-    await produce_each(await on(second, led), 5, 10)
-    await first.nodes.renew()
-    await second.nodes.refresh()
-    async with new_servers(first, second):
-        valkey.go_back_to(checkpoint)
-    await produce(led, b"next")
+    await lead_for_a_moment(valkey, stores, led)
     other, before = await on(second, led), led.leader_epoch
     await until(lambda: other.leader_epoch > before)
     given_out, told = await produce(led, b"more"), led.leader_epoch

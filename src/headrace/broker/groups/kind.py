@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from headrace.broker.groups.offsets_feed import OffsetsFeed
 from headrace.broker.owned.contract import Name
@@ -13,6 +13,7 @@ from headrace.groups.classic import ClassicMachine, Group, snapshot
 from headrace.groups.classic.answers import refusal
 from headrace.groups.settings import GroupSettings
 from headrace.store.cluster.identity import new_id, ulid
+from headrace.store.cluster.nodes.time_away import HARDLY_LOST_S
 from headrace.store.cluster.owned.groups import (
     Committed,
     GroupStore,
@@ -25,8 +26,6 @@ from headrace.store.cluster.owned.groups import (
 )
 from headrace.store.cluster.owned.mirror import Mirror
 from headrace.wire.errors import ErrorCode, KafkaError
-
-_HARDLY_LOST_MS: Final = 60_000
 
 
 def coordinator_error(error: KafkaError) -> ErrorCode:
@@ -94,7 +93,7 @@ class GroupKind:
         return unpack_row(field, raw)
 
     def is_recent(self, value: Committed | PendingCommit) -> bool:
-        return isinstance(value, Committed) and self._clock.wall_ms() - value.commit_ms < _HARDLY_LOST_MS
+        return isinstance(value, Committed) and self._clock.wall_ms() - value.commit_ms < HARDLY_LOST_S * 1000
 
     def is_newer(self, value: Committed | PendingCommit, than: Committed | PendingCommit) -> bool:
         if not (isinstance(value, Committed) and isinstance(than, Committed)):

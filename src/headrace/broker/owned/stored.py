@@ -6,6 +6,7 @@ What cannot be read is reported, and costs nothing else.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.broker.owned.contract import Decision, Kind, Name
@@ -50,7 +51,7 @@ async def write_back(store: OwnedStore, kind: Kind[Any], name: Name, taken: Take
 
     `tried` is the last write, which the store may have though nobody was told so: that is no loss.
     """
-    found = unpacked_fields(kind, name, taken), unpacked_rows(kind, name, taken)
+    found = unpacked_fields(kind, name, taken), unpacked_rows(kind, name, taken.rows)
     fields, rows = map(_difference, found, ours)
     if not fields and not rows:
         return
@@ -69,7 +70,7 @@ async def put_newer_rows_back(store: OwnedStore, kind: Kind[Any], name: Name, ou
     if not any(map(kind.is_recent, ours.values())):
         return
     seen = await store.rows(*name)
-    found = unpacked_rows(kind, name, Taken("", {}, seen))
+    found = unpacked_rows(kind, name, seen)
     newer = [row for row, value in found.items() if row in ours and kind.is_newer(ours[row], value)]
     fields = {kind.row_field(row): kind.pack_row(ours[row]) for row in newer}
     if fields and await store.replace_rows(*name, seen, fields):
@@ -116,10 +117,10 @@ def unpacked_fields(kind: Kind[Any], name: Name, taken: Taken) -> dict[str, Any]
         return {}
 
 
-def unpacked_rows(kind: Kind[Any], name: Name, taken: Taken) -> dict[Any, Any]:
+def unpacked_rows(kind: Kind[Any], name: Name, stored: Mapping[str, bytes]) -> dict[Any, Any]:
     """One row that cannot be read must not cost the others."""
     rows: dict[Any, Any] = {}
-    for field, raw in taken.rows.items():
+    for field, raw in stored.items():
         try:
             row, value = kind.unpack_row(field, raw)
         except ValueError as error:

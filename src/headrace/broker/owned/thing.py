@@ -311,7 +311,7 @@ class Thing(Generic[State]):
         taken = await self.store.take(*self.name)
         if taken is not None:
             self._owner = taken.owner
-            self.rows = stored.unpacked_rows(self.kind, self.name, taken)
+            self.rows = stored.unpacked_rows(self.kind, self.name, taken.rows)
             self.fields = stored.unpacked_fields(self.kind, self.name, taken)
             if self.fields:
                 await self._store_and_adopt(self.machine.load(self.name.id, self.fields, self._runtime.now_ms()))
