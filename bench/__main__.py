@@ -54,7 +54,7 @@ PARTS = {
     "startup": Part("start to ready, and memory idle and after load", 1),
     "scaling": Part("the cost of an operation as log, topics, groups and connections grow", 1.5),
     "sizes": Part("100,000 partitions, 100 nodes and 10,000 connections on one node", 1.5, in_quick=False),
-    "spread": Part("a Redis Cluster, and several nodes, beside one of each", 2, in_quick=False),
+    "spread": Part("a Redis Cluster, and several nodes, beside one of each", 5, in_quick=False),
     "takeover": Part("the pause of partitions whose node is stopped or killed", 5, in_quick=False),
     "archive": Part("topics into Delta tables, against Spark's own Kafka connector; replay", 3, in_quick=False),
     "security": Part("TLS beside Kafka's, the check of rights, and the event loop while many log in", 2),

@@ -1,8 +1,9 @@
 """A broker that does nothing: the client's upper bound.
 
 It acknowledges batches without checking or storing them, and hands out the very bytes that arrived, which stay where
-they were received. One node, one member to a group, no errors, no limits. `python -m bench.null_broker` prints its
-port and serves until it is ended.
+they were received. One member to a group, no errors, no limits. `python -m bench.null_broker 0 9092` serves on a port
+until it is ended, and says so; `0 9092 9093` and `1 9092 9093` are two nodes that lead every other partition each.
+Nodes know nothing of each other: a topic is created at each.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ class _Partition:
 class NullBroker:
     """What all connections share."""
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, index: int, ports: list[int]) -> None:
+        self.me, self.port = index, ports[index]
+        self.nodes = [MetadataResponseBroker(number, _HOST, port) for number, port in enumerate(ports)]
         self.topics: dict[str, list[_Partition]] = {}
         self.waiting: set[_Client] = set()
         self.answers: dict[int, Callable[[Any], Payload]] = {
@@ -130,22 +132,24 @@ class NullBroker:
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         names = [topic.name or "" for topic in request.topics or []]
         return MetadataResponse(
-            brokers=[MetadataResponseBroker(1, _HOST, self.port)],
+            brokers=self.nodes,
             cluster_id="null",
-            controller_id=1,
+            controller_id=self.me,
             topics=[
                 MetadataResponseTopic(
                     error_code=0 if name in self.topics else 3,
                     name=name,
                     partitions=[
-                        MetadataResponsePartition(
-                            partition_index=number, leader_id=1, leader_epoch=0, replica_nodes=[1], isr_nodes=[1]
-                        )
-                        for number in range(len(self.topics.get(name, [])))
+                        self._led(number, number % len(self.nodes)) for number in range(len(self.topics.get(name, [])))
                     ],
                 )
                 for name in names
             ],
+        )
+
+    def _led(self, number: int, node: int) -> MetadataResponsePartition:
+        return MetadataResponsePartition(
+            partition_index=number, leader_id=node, leader_epoch=0, replica_nodes=[node], isr_nodes=[node]
         )
 
     def _create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -208,8 +212,8 @@ class NullBroker:
         return self.topics[topic][row.partition_index].end
 
     def _find_coordinator(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        rows = [Coordinator(key, 1, _HOST, self.port, 0, None) for key in request.coordinator_keys]
-        return FindCoordinatorResponse(0, rows, 0, None, 1, _HOST, self.port)
+        rows = [Coordinator(key, self.me, _HOST, self.port, 0, None) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(0, rows, 0, None, self.me, _HOST, self.port)
 
     def _join(self, request: JoinGroupRequest) -> JoinGroupResponse:
         chosen, me = request.protocols[0], request.member_id or "only"
@@ -324,14 +328,12 @@ class _Client(asyncio.BufferedProtocol):
             )
 
 
-async def _serve() -> None:
-    broker = NullBroker()
-    server = await asyncio.get_running_loop().create_server(lambda: _Client(broker), _HOST, 0)
-    broker.port = server.sockets[0].getsockname()[1]
-    sys.stdout.write(f"{broker.port}\n")
+async def _serve(broker: NullBroker) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _Client(broker), _HOST, broker.port)
+    sys.stdout.write(f"ready on {broker.port}\n")
     sys.stdout.flush()
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    uvloop.run(_serve(NullBroker(int(sys.argv[1]), [int(port) for port in sys.argv[2:]])))

@@ -1,7 +1,8 @@
 """A Redis Cluster of three primaries, and two nodes, beside one of each: rates, and CPU of all processes, in turns.
 
 Each system is reached over TCP, so that only the number of nodes and servers differs. Two cores cannot show what more
-nodes and servers are for, more throughput; they show what spreading the work costs.
+nodes and servers are for, more throughput; they show what spreading the work costs. Two null brokers beside one show
+how much of that no broker can avoid: the same load arrives over twice the connections, in smaller parts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tests.broker_process import RedisProcess
 from tests.nodes_process import node_pids, ports_in_a_row
 
 from bench.rdkafka import Done, Job, run_job
-from bench.report import Figure, Report
-from bench.systems import CpuMeter, System, broker_process, run_python, take_turns, topic
+from bench.report import NULL_BROKER, Figure, Report
+from bench.systems import CpuMeter, Null, System, broker_process, run_python, take_turns, topic
 from headrace.store.embedded.trial import TrialCluster
 
 _PARTITIONS = 6
@@ -26,9 +27,10 @@ _SIZE_BYTES = 1_000
 _ONE = "one of each"
 _CLUSTER = "a Redis Cluster of three"
 _TWO_NODES = "two nodes"
+_TWO_NULLS = "two null brokers"
 _SMALL_FETCH = {"fetch.message.max.bytes": 512 << 10}
 """Half of librdkafka's own: one node and two are then asked about as often."""
-_FEW, _MANY = 3, 8
+_ROUNDS = 8
 """A stream of 200 MB takes a second, and its CPU varies by half: nodes and servers may have given memory back since the
 last one, and pay with up to 500 page faults for a MB. Few rounds show little else."""
 
@@ -62,18 +64,18 @@ _Figures = dict[tuple[str, str], float]
 def run(report: Report, *, quick: bool) -> None:
     records, rounds = (5_000, 10) if quick else (200_000, 200)
     with _systems() as systems:
-        for measure, repeats in ((partial(_stream, records), _MANY), (partial(_small, rounds), _FEW)):
+        for measure in (partial(_stream, records), partial(_small, rounds)):
             if not quick:
                 take_turns(systems, 1, measure)
-            found = take_turns(systems, 1 if quick else repeats, measure)
+            found = take_turns(systems, 1 if quick else _ROUNDS, measure)
             for workload, unit in found[_ONE][0]:
                 values = {name: [turn[workload, unit] for turn in turns] for name, turns in found.items()}
-                for name in (_CLUSTER, _TWO_NODES):
-                    report.add(Figure("spread", workload, unit, {name: values[name], _ONE: values[_ONE]}))
+                for name, beside in ((_CLUSTER, _ONE), (_TWO_NODES, _ONE), (_TWO_NULLS, NULL_BROKER)):
+                    report.add(Figure("spread", workload, unit, {name: values[name], beside: values[beside]}))
 
 
 @contextlib.contextmanager
-def _systems() -> Iterator[list[_Spread]]:
+def _systems() -> Iterator[list[System]]:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
 
@@ -91,10 +93,16 @@ def _systems() -> Iterator[list[_Spread]]:
         stack.callback(cluster.stop)
         cluster.start()
         one, other = server("one"), server(_TWO_NODES)
+        null, nulls = Null(), Null(nodes=2)
+        nulls.name = _TWO_NULLS
+        stack.callback(null.stop)
+        stack.callback(nulls.stop)
         yield [
             system(_TWO_NODES, other.url, [other.pid], nodes=2),
             system(_CLUSTER, cluster.url, [each.pid for each in cluster.servers]),
             system(_ONE, one.url, [one.pid]),
+            nulls,
+            null,
         ]
 
 

@@ -28,6 +28,7 @@ from bench.processes import cpu_s
 from bench.report import HEADRACE, KAFKA, NULL_BROKER, Report
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
+from headrace.store.embedded.ports import free_ports
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Named")
@@ -58,6 +59,11 @@ class System(ABC):
     def address(self) -> str:
         """HOST:PORT, as clients want it."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def nodes(self) -> list[str]:
+        """Those that each have to be told of a topic."""
+        return [self.address]
 
     @property
     @abstractmethod
@@ -157,22 +163,35 @@ class Kafka(System):
 
 
 class Null(System):
-    """The null broker."""
+    """The null broker, or several that share the partitions."""
 
     name = NULL_BROKER
 
-    def __init__(self) -> None:
-        self._process = start_python("bench.null_broker", stdout=subprocess.PIPE, is_server=True)
-        assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+    def __init__(self, nodes: int = 1) -> None:
+        self._ports = free_ports(nodes)
+        self.port = self._ports[0]
+        self._processes = [self._node(number) for number in range(nodes)]
+        for process in self._processes:
+            assert process.stdout is not None
+            process.stdout.readline()
+
+    def _node(self, number: int) -> subprocess.Popen[str]:
+        ports = map(str, self._ports)
+        return start_python("bench.null_broker", str(number), *ports, stdout=subprocess.PIPE, is_server=True)
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f"{self.host}:{port}" for port in self._ports]
 
     @property
     def pids(self) -> dict[str, int]:
-        return {"broker": self._process.pid}
+        first, *others = self._processes
+        return {"broker": first.pid} | {f"broker {number}": one.pid for number, one in enumerate(others, 2)}
 
     def stop(self) -> None:
-        self._process.terminate()
-        self._process.communicate()
+        for process in self._processes:
+            process.terminate()
+            process.communicate()
 
 
 @contextlib.contextmanager
@@ -238,12 +257,15 @@ def topic(
     system: System, name: str, partitions: int = 1, configs: dict[str, str | None] | None = None
 ) -> Iterator[str]:
     """A topic that is there for one measurement; after it the system is idle again."""
-    with Cluster(system.address) as cluster:
-        Admin(cluster).create_topic(name, partitions, configs, replication_factor=1)
+    with contextlib.ExitStack() as stack:
+        admins = [Admin(stack.enter_context(Cluster(address))) for address in system.nodes]
+        for admin in admins:
+            admin.create_topic(name, partitions, configs, replication_factor=1)
         try:
             yield name
         finally:
-            Admin(cluster).delete_topic(name)
+            for admin in admins:
+                admin.delete_topic(name)
     system.settle(name)
 
 
