@@ -22,6 +22,7 @@ from headrace.store.cluster.announcements import Announcements
 from headrace.store.cluster.identity import kafka_uuid, new_id
 from headrace.store.cluster.nodes.endpoints import Node
 from headrace.store.cluster.nodes.keeping import keep, stay_awake
+from headrace.store.cluster.nodes.latecomers import Latecomers
 from headrace.store.cluster.nodes.leases import Leases, renewal_timeout_ms
 from headrace.store.cluster.nodes.neighbours import Neighbours
 from headrace.store.cluster.nodes.nodes import Nodes
@@ -90,7 +91,7 @@ class Store:
         home = self.topology.slot_of(self.keys.nodes)
         timeout_ms = renewal_timeout_ms(options)
         self.leases = Leases(self.topology.new_link("leases", timeout_ms, home), self.keys, options.node_lease_ms)
-        self.nodes = Nodes(self.leases, me, self.clock, self.name)
+        self.nodes = Nodes(self.leases, me, self.clock, self.name, lambda: self.topology.runs)
         self.past_leaders = PastLeaders(self.nodes, self.clock)
         self.replicas = MeantReplicas(self.topology, self.keys.cluster, options)
         self._outlooks: dict[Slot, Outlook] = {}
@@ -120,6 +121,7 @@ class Store:
         self.login_secret = b""
         """The same on every node, and known to nobody outside: for what must look random and stay the same."""
         self.takeovers = Takeovers(self)
+        self._latecomers = Latecomers(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._restoring = Restoring(lambda: self._partitions)
 
@@ -137,7 +139,7 @@ class Store:
             await patiently(self.leases.start)
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
             await patiently(self.transactions.load_continued)
-            await patiently(lambda: self.nodes.claim("serving" if serves else "starting"))
+            await patiently(self._latecomers.expect, lambda: self.nodes.claim("serving" if serves else "starting"))
             self.spawn(stay_awake(self.nodes, self.leases))
             self.spawn(keep(self.nodes, self.leases))  # what follows may take longer than a lease
             await patiently(self.default.load, self._load_security)
@@ -155,7 +157,7 @@ class Store:
 
     async def serve(self) -> None:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
-        await patiently(self.nodes.serve, self.announcements.nodes_changed)
+        await patiently(self._latecomers.wait, self.nodes.serve, self.announcements.nodes_changed)
         self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
         self.nodes.restored.checks.append(self._is_restored)
         self.neighbours.follow()

@@ -147,10 +147,9 @@ class ClusterTopology(Topology):
         return self._changes + sum(shard.link.timeline for shard in self._shards.values())
 
     @property
-    def identity(self) -> str:
-        """Of those with slots: one that gets its first key by key has nothing yet that it could lose."""
-        shards = (shard for place, shard in self._shards.items() if place in self._with_slots)
-        return " ".join(sorted(shard.link.identity for shard in shards if shard.link.server))
+    def _lasting(self) -> Iterable[Shard]:
+        """Those with slots: one that gets its first key by key has nothing yet that it could lose."""
+        return (shard for place, shard in self._shards.items() if place in self._with_slots)
 
     @property
     def streams_share_a_read(self) -> bool:

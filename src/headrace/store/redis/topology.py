@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import contextlib
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
@@ -106,9 +107,24 @@ class Topology(ABC):
         """Changes whenever some keys may have gone back in time."""
 
     @property
+    def _lasting(self) -> Iterable[Shard]:
+        """The servers that have something to lose."""
+        return self.shards
+
+    @property
     def identity(self) -> str:
         """Identity of all servers together, in their current runs."""
-        return " ".join(sorted(shard.link.identity for shard in self.shards if shard.link.server))
+        return " ".join(sorted(shard.link.identity for shard in self._lasting if shard.link.server))
+
+    @property
+    def runs(self) -> str:
+        """The same in short, for comparing it between nodes; nothing until each server was reached once.
+
+        Without replication ids: a server may change its own without losing anything, and only new connections see it.
+        """
+        servers = [shard.link.server for shard in self._lasting]
+        runs = " ".join(sorted(server.get("run_id", "") for server in servers))
+        return hashlib.blake2b(runs.encode(), digest_size=8).hexdigest() if all(servers) else ""
 
     @abstractmethod
     def new_link(self, name: str, timeout_ms: int, slot: Slot | None = None) -> RedisLink:

@@ -60,7 +60,7 @@ class Registration(msgspec.Struct, frozen=True):
     is_back: bool = False
     """It was away until a moment ago: its lease had run out, so it led nothing that others did not."""
     restored_on: str = ""
-    """The server of the leases, in its run, since whose start it has looked at all that it has in memory."""
+    """The servers of the store, in their runs, since whose start it has looked at all that it has in memory."""
 
     def says_the_same(self, other: Registration) -> bool:
         """Whether both are of one process in the same state."""

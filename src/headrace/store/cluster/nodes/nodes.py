@@ -56,7 +56,7 @@ class NodeIdTaken(Exception):
 class Nodes:
     """This node's lease, and the nodes that are alive."""
 
-    def __init__(self, leases: Leases, me: Node, clock: Clock, process: str) -> None:
+    def __init__(self, leases: Leases, me: Node, clock: Clock, process: str, servers: Callable[[], str]) -> None:
         self.me = me
         self.live: list[Node] = [me]
         self.seen: list[SeenLease] = []
@@ -89,7 +89,7 @@ class Nodes:
         self.outages = Outages(self._lease_s)
         self._time_away = TimeAway(self._lease_s)
         self._hung = HungProcesses(process, self._lease_s)
-        self.restored = Restored()
+        self.restored = Restored(servers)
         self.without_lease = Lasting(log, "this node's lease expired; claiming it again", "this node has its lease")
 
     # -- what others ask ----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Nodes:
 
     async def claim(self, state: State = "serving") -> None:
         """Takes the lease of our node id; NodeIdTaken if another broker holds it. Without an id: of a free one."""
-        self._state = state
+        self._state, self.restored.on = state, self.restored.servers()  # whoever starts has nothing to restore
         if self.me.id != ANY_ID:
             await self._claim_when_free()
             return
@@ -225,8 +225,7 @@ class Nodes:
 
     async def serve(self) -> None:
         """Clients are answered from now on: other nodes may name this one."""
-        self._state = "serving"
-        await self._claim_when_free()
+        await self.claim("serving")
 
     async def _candidates(self) -> Iterable[int]:
         """The id that a broker at our address had before, then all others."""
@@ -298,10 +297,10 @@ class Nodes:
             await self.refresh()
             if not any(one.row.says_the_same(self._mine) for one in self.seen):
                 await self._claim()
-            if self.restored.is_news(self.seen, server := self._leases.identity):
-                await self._leases.claim(msgspec.structs.replace(self._mine, restored_on=server))
-                self.restored.on = server
-            if self._yields and (self.restored.by_all(self.seen, server) or not self._time_away.yields(asked)):
+            if news := self.restored.news:
+                await self._leases.claim(msgspec.structs.replace(self._mine, restored_on=news))
+                self.restored.on = news
+            if self._yields and (self.restored.by_all(self.seen) or not self._time_away.yields(asked)):
                 self._state, self._yields = "serving", False
                 await self._leases.claim(self._mine)
                 self.on_claim()
