@@ -39,6 +39,14 @@ def begin_outage(store: Store, clock: MovableClock) -> None:
     store.nodes.outages.ask(clock.monotonic_s())
 
 
+async def pass_a_lease(clock: MovableClock, *stores: Store) -> None:
+    """Later, with all leases renewed: whoever starts as the first one takes its row for lost until then."""
+    for _ in range(2):
+        clock.advance(LEASE_MS // 2)
+        for store in stores:
+            await store.nodes.renew()
+
+
 async def refreshed(store: Store) -> list[int]:
     await store.nodes.refresh()
     return ids(store)
@@ -152,6 +160,50 @@ async def test_after_an_outage_that_cost_the_store_its_data_all_that_were_alive_
     clock.advance(LEASE_MS)
     await first.nodes.renew()
     assert ids(first) == [0, 1]
+
+
+@pytest.mark.parametrize("ended", ["dead", "left"])
+async def test_beside_an_older_store_nodes_are_waited_for_whose_earlier_processes_ended_there(
+    ended: str, valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    """Their present processes have acknowledged what that store lacks."""
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await until(lambda: ids(first) == [0, 1])
+    row = first.nodes.seen[1].row
+    if ended == "dead":
+        assert await first.leases.depose(row)
+    else:
+        await second.leases.drop(row)
+    assert await refreshed(first) == [0]
+    checkpoint = valkey.checkpoint()
+    third = await open_store(node_id=1, node_lease_ms=LEASE_MS)
+    await until(lambda: ids(first) == [0, 1])
+    await pass_a_lease(clock, first, third)
+    await third.leases.close()
+    async with new_servers(first):
+        valkey.go_back_to(checkpoint)
+    await first.leases.wait_up(20)
+    await first.nodes.renew()
+    assert ids(first) == [0, 1]
+    clock.advance(LEASE_MS)
+    await first.nodes.renew()
+    assert ids(first) == [0]
+
+
+async def test_a_node_that_is_back_on_another_server_and_leaves_in_order_is_not_waited_for(
+    valkey: Valkey, open_store: OpenStore, clock: MovableClock
+) -> None:
+    first, second = [await open_store(node_lease_ms=LEASE_MS) for _ in range(2)]
+    await until(lambda: ids(first) == [0, 1])
+    await pass_a_lease(clock, first, second)
+    async with new_servers(first, second):
+        valkey.go_back_to(valkey.checkpoint())
+    await first.leases.wait_up(20)
+    await first.nodes.renew()
+    await first.nodes.refresh()
+    (row,) = (one.row for one in first.nodes.seen if one.row.node.id == 1)
+    await second.leases.drop(row)
+    assert await refreshed(first) == [0]
 
 
 async def test_a_node_that_looks_before_it_has_put_its_own_row_back_waits_for_all_that_were_alive(

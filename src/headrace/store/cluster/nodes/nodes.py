@@ -369,11 +369,12 @@ class Nodes:
         self._hung.look(self.seen, self._now_s())
         before, self._timeline = self._timeline, self._leases.timeline
         if before is not None and before != self._timeline:  # it may have lost leases of nodes that are alive
-            self.outages.wait_for(self.live, self._now_s())
+            self.outages.wait_for(self.live, self._now_s(), is_elsewhere=True)
         if all(one.row.token != self._token for one in self.seen):
             self.outages.lose_rows(self._now_s())
         if (live := self._alive(self.seen)) != self.live:
             self._change(live)
+        self.outages.look(self.seen)
         for tell in self.on_look:
             tell()
 

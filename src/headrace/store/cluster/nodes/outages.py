@@ -2,7 +2,8 @@
 
 After an outage that some leases did not survive, or if another server answers, the first node back would take over
 everything, without the records that only other nodes' caches still have. So nodes that were alive before count as alive
-for one more lease, unless they shut down or a neighbour found them dead.
+for one more lease, unless they shut down or a neighbour found them dead. On another server only the row of the same
+process tells that: an older store has the rows of earlier processes, which may have died, or none yet.
 
 Each lease runs out by itself. An outage of three quarters of a lease is enough for the first, while others are still
 held: so what counts is how long the store was silent, not whether our own lease survived.
@@ -30,6 +31,10 @@ class Outages:
         self._known_until = 0.0
         self._rows_lost_until = 0.0
         """The store lost the rows of the nodes, too: who has none has not left."""
+        self._processes: dict[int, str] = {}
+        """The process that last held the lease of a node."""
+        self._unseen: set[int] = set()
+        """Nodes that have not held a lease on the servers that answer now, and so cannot have left there."""
 
     @property
     def is_silent(self) -> bool:
@@ -49,10 +54,17 @@ class Outages:
         """A renewal is done."""
         self._silent_since = None
 
-    def wait_for(self, live: list[Node], now_s: float) -> None:
+    def wait_for(self, live: list[Node], now_s: float, *, is_elsewhere: bool = False) -> None:
         """Counts nodes as alive for one lease."""
         self._known = {node.id: node for node in live}
         self._known_until = now_s + self._lease_s
+        if is_elsewhere:
+            self._unseen = set(self._known)
+
+    def look(self, seen: list[SeenLease]) -> None:
+        """Notes whose process holds a lease."""
+        self._processes |= {one.row.node.id: one.row.token for one in seen if one.is_held}
+        self._unseen -= {one.row.node.id for one in seen if one.is_held}
 
     def lose_rows(self, now_s: float) -> None:
         """Our own row was not there."""
@@ -62,11 +74,11 @@ class Outages:
         """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""
         if now_s >= self._known_until:
             return {}
-        is_alive = {one.row.node.id: _may_serve(one) for one in seen}
+        is_alive = {one.row.node.id: self._may_serve(one) for one in seen}
         are_rows_lost = now_s < self._rows_lost_until
-        return {id: node for id, node in self._known.items() if is_alive.get(id, are_rows_lost)}
+        return {id: node for id, node in self._known.items() if is_alive.get(id, are_rows_lost or id in self._unseen)}
 
-
-def _may_serve(one: SeenLease) -> bool:
-    """Whether a node was not found dead, and does not say itself that it is only starting."""
-    return one.row.state != "gone" and not (one.is_held and one.row.state == "starting")
+    def _may_serve(self, one: SeenLease) -> bool:
+        """Whether a node was not found dead, and does not say itself that it is only starting."""
+        is_earlier = one.row.node.id in self._unseen and one.row.token != self._processes.get(one.row.node.id)
+        return (one.row.state != "gone" or is_earlier) and not (one.is_held and one.row.state == "starting")
