@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.broker.owned.contract import Name
 from headrace.broker.owned.upkeep import OwnedUpkeep
 from headrace.store.cluster.nodes.endpoints import node_at
 from headrace.store.options import StoreOptions
@@ -47,3 +49,31 @@ async def test_what_is_on_servers_that_are_well_is_loaded_though_another_one_is_
             upkeep.cancel()
         finally:
             await store.close()
+
+
+async def test_one_that_takes_its_time_keeps_no_other_from_being_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that starts waits until all are restored: one after the other takes long when the store is slow."""
+    tallies = Tallies(store)
+    runtime, look = tallies.runtime, tallies.runtime.look
+    for name in ("slow", "quick"):
+        await tallies.ask(name, Add, "me", 1)
+    slow, quick = runtime.things.values()
+
+    async def look_slowly(name: Name) -> Any:
+        if name == slow.name:
+            await asyncio.Event().wait()
+        return await look(name)
+
+    upkeep = OwnedUpkeep(runtime)
+    rounds = iter(range(1_000_000))
+    monkeypatch.setattr(upkeep, "let_go_what_moved", lambda: next(rounds))
+    work = asyncio.create_task(upkeep.run())
+    await until(lambda: next(rounds) > 1)
+    monkeypatch.setattr(runtime, "look", look_slowly)
+    slow.doubt()
+    quick.doubt()
+    upkeep.wake()
+    await until(lambda: quick.is_settled)
+    work.cancel()

@@ -135,15 +135,15 @@ class Runtime(Generic[State]):
 
         Also while our lease is in doubt: what was left out then would seem not to exist.
         """
-        return await self._look_at([name for name in await self.names(org) if self.is_mine(name)])
+        return await self.look_at([name for name in await self.names(org) if self.is_mine(name)])
 
     async def load_all(self, org: str) -> None:
         """Loads what of this node is not here yet; raises if something cannot be loaded, when all else is."""
         names = [name for name in await self.names(org) if self.may_decide(name)]
-        await self._look_at([name for name in names if (one := self.things.get(name)) is None or not one.is_settled])
+        await self.look_at([name for name in names if (one := self.things.get(name)) is None or not one.is_settled])
 
-    async def _look_at(self, names: Sequence[Name]) -> list[Thing[State]]:
-        """A server that is away has only some of them."""
+    async def look_at(self, names: Sequence[Name]) -> list[Thing[State]]:
+        """Looks at many together; raises if one cannot be looked at, when all others are."""
         found: list[Thing[State]] = []
         trouble: BaseException | None = None
         for at in range(0, len(names), _LOAD_AT_ONCE):

@@ -91,7 +91,5 @@ class OwnedUpkeep(Generic[State]):
     async def _check_what_is_here(self) -> None:
         self._doubt_what_may_not_be_listed()
         runtime = self._runtime
-        for thing in list(runtime.things.values()):
-            if runtime.is_mine(thing.name) and not thing.is_settled and thing.link.is_up:
-                with self._postponing():
-                    await runtime.look(thing.name)
+        things = [one for one in runtime.things.values() if runtime.is_mine(one.name)]
+        await runtime.look_at([one.name for one in things if not one.is_settled and one.link.is_up])
