@@ -22,6 +22,7 @@ from headrace.broker.owned.contract import Name
 from headrace.broker.owned.runtime import Runtime
 from headrace.broker.owned.thing import Thing
 from headrace.broker.transactions.opened import expire, open_from
+from headrace.broker.transactions.verdicts import LatestVerdicts, first_due, places_of
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.cluster.identity import from_kafka_uuid
 from headrace.store.cluster.owned.transactions import StoredOpen
@@ -74,6 +75,7 @@ class Finisher:
         self._tasks: dict[Name, asyncio.Task[None]] = {}
         self.finished: Counter[str] = Counter()
         """Transactions by their outcome."""
+        self._verdicts = LatestVerdicts()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._postponed = Lasting(
             log, "finishing transactions is postponed", "finishing transactions is no longer postponed", logging.INFO
@@ -106,7 +108,10 @@ class Finisher:
             ending, was_prepared, number = thing.state.ending, thing.state.is_prepared, thing.state.number
             try:
                 if ending is not None:
+                    if thing.state.may_have_lost(server):
+                        await self._end_earlier(thing, ending)
                     await self.spread(thing, ending, again=not was_prepared)
+                    self._verdicts.add(thing.name, ending)
                 await self._mark_finished(thing, number, server)
                 if was_prepared and ending is not None:
                     self.finished["commit" if ending.commit else "abort"] += 1
@@ -122,6 +127,29 @@ class Finisher:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             await self._look_again(thing)
+
+    async def _end_earlier(self, thing: Thing[TransactionalId], last: Ending) -> None:
+        """Ends transactions before the last one where their markers were lost: the last marker would end them too."""
+        earlier = self._verdicts.before(thing.name, last)
+        organisation = self._store.organisations[thing.name.org]
+        for place in places_of(earlier):
+            topic = await organisation.catalogue.find_uuid(from_kafka_uuid(place[0]))
+            if topic is None:
+                continue
+            with contextlib.suppress(PartitionGone):
+                partition = await organisation.partition(topic, place[1])
+                partition.doubt()
+                await partition.confirm()
+                due = first_due(earlier, place, partition.producers, last.producer_id)
+                if due is not None:
+                    extra = {"transactional_id": thing.name.id, "partition": repr(partition), "commit": due.commit}
+                    log.warning("the store lost the marker of an earlier transaction: it is written again", extra=extra)
+                    marks = _Marks(self._store, thing, due, again=True, last=last.number)
+                    async with self._turns:
+                        troubles = await marks.write((place,))
+                    if troubles:
+                        raise troubles[0]
+                    await marks.are_confirmed()
 
     async def _look_again(self, thing: Thing[TransactionalId]) -> None:
         """After trouble, the id is taken anew: markers carry the number of its owner."""
@@ -192,11 +220,15 @@ class Finisher:
 class _Marks:
     """The markers of one transaction."""
 
-    def __init__(self, store: Store, thing: Thing[TransactionalId], ending: Ending, *, again: bool) -> None:
+    def __init__(
+        self, store: Store, thing: Thing[TransactionalId], ending: Ending, *, again: bool, last: int | None = None
+    ) -> None:
         self._store = store
         self._organisation = store.organisations[thing.name.org]
         self._thing = thing
         self._ending = ending
+        self._last = ending.number if last is None else last
+        """Number of the id's last transaction, which may be a later one."""
         self._owner = thing.owner
         self._again = again or ending.decided_by != self._owner
         """Whether they may be there, and records of a later transaction behind them."""
@@ -279,7 +311,7 @@ class _Marks:
     async def _ask(self) -> None:
         """Whether the id is still ours, and the verdict has not been spread by another owner."""
         owner, state, number = await self._store.transactions.owner_and_state(*self._thing.name)
-        if owner != self._owner or number != self._ending.number:
+        if owner != self._owner or number != self._last:
             raise _NotOurs(state)
 
 
