@@ -259,15 +259,15 @@ class Access(Checks):
         self.check(operation, ResourceType.GROUP, group_id)
         return await self.broker.coordinator.wait_for(self.caller.organisation, group_id)
 
-    async def groups(self, operation: Operation) -> list[Group]:
-        """This node's groups that the caller has this right to, including those not loaded yet.
+    async def groups(self, operation: Operation) -> tuple[list[Group], ErrorCode]:
+        """This node's groups that the caller has this right to, and an error if some cannot be known now.
 
         A right to the cluster counts for all of them.
         """
-        found = await self.broker.coordinator.all(self.caller.organisation)
-        if self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME):
-            return found
-        return [group for group in found if self.may(operation, ResourceType.GROUP, group.group_id)]
+        found, error = await self.broker.coordinator.all(self.caller.organisation)
+        if not self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME):
+            found = [group for group in found if self.may(operation, ResourceType.GROUP, group.group_id)]
+        return found, error
 
     def committed(self, operation: Operation, group: Thing[Group], place: TopicPartition) -> Committed | None:
         """A committed offset of the current topic, not of a deleted one or one hidden from the caller."""
@@ -314,10 +314,10 @@ class Access(Checks):
         self.check(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name)
         return await self.broker.transactions.find(self.caller.organisation, name)
 
-    async def transactions(self) -> list[Shown]:
-        """The transactional ids of this node that the caller may see."""
-        found = await self.broker.transactions.all(self.caller.organisation)
-        return [one for one in found if self.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.known.id)]
+    async def transactions(self) -> tuple[list[Shown], ErrorCode]:
+        """The transactional ids of this node that the caller may see, and an error if some cannot be known now."""
+        found, error = await self.broker.transactions.all(self.caller.organisation)
+        return [o for o in found if self.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, o.known.id)], error
 
     def topics_of(self, parts: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
         """Names and partitions of the existing topics that the caller may see."""

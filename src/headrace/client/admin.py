@@ -12,7 +12,8 @@ import msgspec
 
 from headrace.client.cluster import BrokerNode, Cluster, by_topic
 from headrace.client.connection import BrokerConnection, check
-from headrace.wire.errors import ErrorCode
+from headrace.client.errors import AWAY, TEMPORARY, kafka_error
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -56,6 +57,7 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 
 CONFIG_SOURCES = {1: "topic", 2: "broker", 3: "brokers", 4: "file", 5: "default", 8: "group"}
 SET, DELETE = 0, 1
+_NAMED_MAX = 10
 DEFAULT_COUNT = -1
 
 
@@ -105,7 +107,8 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     nodes: list[BrokerNode]
 
 
-_UNKNOWN_NOW = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_NOT_AVAILABLE)
+Missing = dict[TopicPartition, KafkaError]
+"""Partitions of which something cannot be known now, and why."""
 
 
 class Admin:
@@ -236,32 +239,50 @@ class Admin:
     # Records and offsets
 
     def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False, only_known: bool = False
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """Per partition, the first offset at or after a timestamp in ms, or that of EARLIEST, LATEST, ...
+        """Per partition, the first offset at or after a timestamp in ms, or that of EARLIEST, LATEST, ..."""
+        found, missing = self.known_offsets(wanted, read_committed=read_committed)
+        if missing:
+            raise missing_error(missing)
+        return found
 
-        `only_known` leaves out partitions whose store or replicas are away, instead of waiting for them.
-        """
+    def known_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> tuple[dict[TopicPartition, FoundOffset], Missing]:
+        """The same where it can be known now, and the errors of partitions whose store or replicas are away."""
+        found: dict[TopicPartition, FoundOffset] = {}
+        missing: Missing = {}
 
-        def attempt() -> dict[TopicPartition, FoundOffset]:
-            found: dict[TopicPartition, FoundOffset] = {}
-            for node_id, partitions in self.cluster.requests(wanted):
+        def attempt() -> None:
+            missing.clear()
+            left = {partition: at for partition, at in wanted.items() if partition not in found}
+            for node_id, partitions in self.cluster.requests(left):
                 topics = [
-                    ListOffsetsTopic(name, [ListOffsetsPartition(i, -1, wanted[name, i]) for i in indexes])
+                    ListOffsetsTopic(name, [ListOffsetsPartition(i, -1, left[name, i]) for i in indexes])
                     for name, indexes in by_topic(partitions).items()
                 ]
                 request = ListOffsetsRequest(-1, int(read_committed), topics, self._timeout_ms)
                 answer = self.cluster.node(node_id).send_for(request, ListOffsetsResponse)
                 for topic in answer.topics:
                     for p in topic.partitions:
-                        if only_known and p.error_code in _UNKNOWN_NOW:
-                            continue
-                        if p.error_code:
+                        key = topic.name, p.partition_index
+                        if p.error_code in AWAY:
+                            missing[key] = self.cluster.topic_error(topic.name, p.error_code)
+                        elif p.error_code:
                             raise self.cluster.topic_error(topic.name, p.error_code)
-                        found[topic.name, p.partition_index] = FoundOffset(p.offset, p.timestamp, p.leader_epoch)
-            return found
+                        else:
+                            found[key] = FoundOffset(p.offset, p.timestamp, p.leader_epoch)
+            for error in missing.values():
+                raise error
 
-        return self.cluster.retrying(attempt)
+        try:
+            if wanted:
+                self.cluster.retrying(attempt)
+        except KafkaError as error:
+            if error not in missing.values():
+                raise
+        return found, missing
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes each partition's records before an offset (-1: all); returns the new log starts."""
@@ -282,6 +303,24 @@ class Admin:
             return starts
 
         return self.cluster.retrying(attempt)
+
+
+def missing_error(missing: Missing) -> KafkaError:
+    """One error for all of them, which names them."""
+    (error, *_) = missing.values()
+    return kafka_error(error.code, f"{listed(missing)}: {TEMPORARY.get(error.code) or error.message}")
+
+
+def of_topic(missing: Missing, topic: str) -> dict[int, KafkaError]:
+    """A topic's own, by partition."""
+    return {partition: error for (name, partition), error in missing.items() if name == topic}
+
+
+def listed(partitions: Iterable[TopicPartition]) -> str:
+    """`orders-0, orders-3 and 4 more`."""
+    names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _topic_info(topic: MetadataResponseTopic) -> TopicInfo:

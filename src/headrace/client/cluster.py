@@ -7,6 +7,8 @@ caller says that this does no harm.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from headrace.client.connection import BrokerConnection, check
-from headrace.client.errors import BrokerUnreachable, RetriableError, kafka_error
+from headrace.client.errors import AWAY, BrokerUnreachable, RetriableError, kafka_error
 from headrace.client.sasl import Sasl
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -35,6 +37,8 @@ R = TypeVar("R", bound=Payload)
 DEFAULT_PORT = 9092
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
+AWAY_S = 1.0
+"""Enough for a coordinator that is loading, or a connection that is made again."""
 PARTITIONS_PER_REQUEST = 4_000
 """Far below what a broker takes in one request (`request_elements_max`), with a topic for each."""
 COORDINATOR_OF_GROUP = 0
@@ -75,6 +79,8 @@ class Cluster:
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._ssl_context = ssl_context
         self._sasl = sasl
+        self._away_s: float | None = None
+        self._away_until_s: float | None = None
 
     def __enter__(self) -> Cluster:
         return self
@@ -106,11 +112,32 @@ class Cluster:
                 maybe_done = isinstance(error, BrokerUnreachable) and error.request_sent
                 maybe_done |= isinstance(error, KafkaError) and error.code == ErrorCode.REQUEST_TIMED_OUT
                 never_reached = isinstance(error, BrokerUnreachable) and not self.nodes
-                if never_reached or (maybe_done and not repeatable) or time.monotonic() + pause_s > deadline:
+                until = min(deadline, self._patience_until_s(error))
+                if never_reached or (maybe_done and not repeatable) or time.monotonic() + pause_s > until:
                     raise
             self.forget()
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    @contextlib.contextmanager
+    def impatient(self, away_s: float = AWAY_S) -> Iterator[None]:
+        """Inside, all calls together wait `away_s` at most for a part of the store that is away.
+
+        For those who show what is known, and say what is not: a server may stay away for hours.
+        """
+        before = self._away_s, self._away_until_s
+        self._away_s, self._away_until_s = away_s, None
+        try:
+            yield
+        finally:
+            self._away_s, self._away_until_s = before
+
+    def _patience_until_s(self, error: Exception) -> float:
+        if self._away_s is None or not isinstance(error, KafkaError) or error.code not in AWAY:
+            return math.inf
+        if self._away_until_s is None:
+            self._away_until_s = time.monotonic() + self._away_s
+        return self._away_until_s
 
     def forget(self) -> None:
         """Clears the cache: leaders, coordinators and the controller are looked up again when needed."""
@@ -159,6 +186,32 @@ class Cluster:
         if self.controller_id not in self.nodes:
             self.refresh([])
         return self.node(self.controller_id) if self.controller_id in self.nodes else self.any_node()
+
+    def ask_all(self, ask: Callable[[BrokerConnection], int]) -> dict[int, KafkaError]:
+        """Calls `ask` with every broker; it returns the error code of the answer.
+
+        Returns the errors of brokers that cannot know all of theirs now, because a part of the store is away.
+        """
+        missing: dict[int, KafkaError] = {}
+
+        def attempt() -> None:
+            missing.clear()
+            self.refresh([])
+            for node_id in sorted(self.nodes):
+                code = ask(self.node(node_id))
+                if code in AWAY:
+                    missing[node_id] = kafka_error(code)
+                else:
+                    check(code)
+            for error in missing.values():
+                raise error
+
+        try:
+            self.retrying(attempt)
+        except KafkaError as error:
+            if error not in missing.values():
+                raise
+        return missing
 
     def coordinator(self, key: str, kind: int = COORDINATOR_OF_GROUP) -> BrokerConnection:
         """The connection to the broker that owns a group, or a transactional id."""

@@ -54,6 +54,18 @@ RETRIABLE = frozenset(
     }
 )
 
+AWAY: Final = frozenset(
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Errors that may last for as long as a part of the broker's store is away, while all else is answered."""
+
 TEMPORARY: Final = {
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader now",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition is moving to another node",

@@ -75,18 +75,23 @@ class Groups:
 
     def list_groups(self) -> list[GroupListing]:
         """All groups of all brokers, by name."""
+        found, missing = self.known_groups()
+        for error in missing.values():
+            raise error
+        return found
 
-        def attempt() -> list[GroupListing]:
-            self.cluster.refresh([])
-            found: dict[str, GroupListing] = {}
-            for node_id in list(self.cluster.nodes):
-                answer = self.cluster.node(node_id).send_for(ListGroupsRequest(), ListGroupsResponse)
-                check(answer.error_code)
-                for g in answer.groups:
-                    found[g.group_id] = GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
-            return [found[name] for name in sorted(found)]
+    def known_groups(self) -> tuple[list[GroupListing], dict[int, KafkaError]]:
+        """Those that are known now, and the errors of brokers that may have more."""
+        found: dict[str, GroupListing] = {}
 
-        return self.cluster.retrying(attempt)
+        def ask(connection: BrokerConnection) -> int:
+            answer = connection.send_for(ListGroupsRequest(), ListGroupsResponse)
+            for g in answer.groups:
+                found[g.group_id] = GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+            return answer.error_code
+
+        missing = self.cluster.ask_all(ask)
+        return [found[name] for name in sorted(found)], missing
 
     def describe_group(self, group: str) -> GroupInfo:
         """One group of any type; raises GROUP_ID_NOT_FOUND."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from headrace.client.cluster import COORDINATOR_OF_TRANSACTIONS, Cluster, by_topic
-from headrace.client.connection import check
+from headrace.client.connection import BrokerConnection, check
 from headrace.client.errors import RetriableError
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -62,19 +62,24 @@ class Transactions:
 
     def listed(self) -> list[TransactionListing]:
         """All transactional ids, by name."""
+        found, missing = self.known()
+        for error in missing.values():
+            raise error
+        return found
 
-        def attempt() -> list[TransactionListing]:
-            self._cluster.refresh([])
-            found: dict[str, TransactionListing] = {}
-            for node_id in list(self._cluster.nodes):
-                answer = self._cluster.node(node_id).send_for(ListTransactionsRequest(), ListTransactionsResponse)
-                check(answer.error_code)
-                for one in answer.transaction_states:
-                    listing = TransactionListing(one.transactional_id, one.producer_id, one.transaction_state)
-                    found[one.transactional_id] = listing
-            return [found[name] for name in sorted(found)]
+    def known(self) -> tuple[list[TransactionListing], dict[int, KafkaError]]:
+        """Those that are known now, and the errors of brokers that may have more."""
+        found: dict[str, TransactionListing] = {}
 
-        return self._cluster.retrying(attempt)
+        def ask(connection: BrokerConnection) -> int:
+            answer = connection.send_for(ListTransactionsRequest(), ListTransactionsResponse)
+            for one in answer.transaction_states:
+                listing = TransactionListing(one.transactional_id, one.producer_id, one.transaction_state)
+                found[one.transactional_id] = listing
+            return answer.error_code
+
+        missing = self._cluster.ask_all(ask)
+        return [found[name] for name in sorted(found)], missing
 
     def described(self, name: str) -> TransactionState:
         """One transactional id; raises TRANSACTIONAL_ID_NOT_FOUND."""

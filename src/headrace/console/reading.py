@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headrace.client import Admin, Cluster, Reader
+from headrace.client.admin import Missing, missing_error
 from headrace.wire.batch import read_header
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.records import Record, decode_batch
@@ -72,14 +73,15 @@ def read_on(
 ) -> Found:
     """Up to `limit` matching records, from these positions to the current ends, within the budget of a page."""
     keys = [(topic, partition) for partition in positions]
-    ends = {key[1]: found.offset for key, found in Admin(cluster).list_offsets(dict.fromkeys(keys, LATEST)).items()}
-    found = Found([], dict(positions), ends, 0, 0)
+    known, missing = Admin(cluster).known_offsets(dict.fromkeys(keys, LATEST))
+    ends = {key[1]: at.offset for key, at in known.items()}
+    found = Found([], dict(positions), ends, 0, 0, words_for(missing))
     reader = Reader(cluster, max_wait_ms=0, max_bytes=FETCH_BYTES)
     deadline = time.monotonic() + BUDGET_S
     waits = wait_ms > 0 and found.is_at_end
     while len(found.records) < limit and found.scanned_bytes < BUDGET_BYTES and time.monotonic() < deadline:
         wanted: dict[TopicPartition, int] = {
-            (topic, p): at for p, at in found.positions.items() if waits or at < found.ends[p]
+            (topic, p): at for p, at in found.positions.items() if p in found.ends and (waits or at < found.ends[p])
         }
         if not wanted:
             break
@@ -92,6 +94,11 @@ def read_on(
             break
     found.records.sort(key=lambda pair: (pair[1].timestamp, pair[0], pair[1].offset))
     return found
+
+
+def words_for(missing: Missing) -> str:
+    """Names partitions that cannot be read now; empty if all can."""
+    return f"not shown: {missing_error(missing)}" if missing else ""
 
 
 def _take(found: Found, partition: int, batches: list[memoryview], limit: int, match: Match | None) -> None:
@@ -126,10 +133,12 @@ def read_newest(cluster: Cluster, topic: str, partitions: list[int], limit: int)
     """
     keys = [(topic, partition) for partition in partitions]
     admin = Admin(cluster)
-    starts = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, EARLIEST)).items()}
-    ends = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, LATEST)).items()}
-    total = Found([], dict(ends), dict(ends), 0, 0)
-    for partition in partitions:
+    first, missing = admin.known_offsets(dict.fromkeys(keys, EARLIEST))
+    last, without_end = admin.known_offsets(dict.fromkeys(keys, LATEST))
+    missing |= without_end
+    starts, ends = ({key[1]: at.offset for key, at in known.items()} for known in (first, last))
+    total = Found([], dict(ends), dict(ends), 0, 0, words_for(missing))
+    for partition in sorted(starts.keys() & ends.keys()):
         back, best = limit, Found([], {}, {}, 0, 0)
         for _ in range(_WIDENINGS):
             start = max(starts[partition], ends[partition] - back)

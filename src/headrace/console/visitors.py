@@ -66,7 +66,8 @@ class Visitor:
         try:
             cluster = self._take()
             try:
-                return run(cluster)
+                with cluster.impatient():
+                    return run(cluster)
             finally:
                 self._give_back(cluster)
         finally:

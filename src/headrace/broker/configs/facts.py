@@ -5,6 +5,7 @@ The console and `headrace` read them. Each is bounded JSON, read on request.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,12 @@ async def topic_facts(access: Access, topic: Topic, only: Collection[str] | None
 
 
 async def _streams(access: Access, topic: Topic) -> str:
-    partitions = [await access.partition(topic, number) for number in range(min(topic.partitions, _PARTITIONS_MAX))]
-    found = [await stream_status(one.number, one.keys.log, one.link) for one in partitions]
+    """Without the partitions whose server is away."""
+    found = []
+    for number in range(min(topic.partitions, _PARTITIONS_MAX)):
+        with contextlib.suppress(StoreError):
+            partition = await access.partition(topic, number)
+            found.append(await stream_status(number, partition.keys.log, partition.link))
     return msgspec.json.encode(found).decode()
 
 

@@ -112,18 +112,16 @@ class Coordinator:
                     raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from None
                 await asyncio.sleep(_RETRY_S)
 
-    async def all(self, org: str) -> list[Group]:
-        """An organisation's groups at this node, including those not loaded yet.
+    async def all(self, org: str) -> tuple[list[Group], ErrorCode]:
+        """An organisation's groups at this node, including those not loaded yet, and an error if there may be more.
 
         A list belongs to no coordinator that a client could look for: it asks this node again.
         """
-        try:
-            found = await self._groups.look_at_all(org)
-        except KafkaError as error:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "") from None
-        return [
+        found, trouble = await self._groups.look_at_known(org)
+        groups = [
             group.state for group in found if group.state is not None and group.state.state is not ClassicState.DEAD
         ]
+        return groups, ErrorCode.NONE if trouble is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def valid_offset(self, group: Thing[Group], place: TopicPartition) -> Committed | None:
         """A committed offset of the current topic, not of a deleted one."""

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.security.acls import Operation
 from headrace.store.cluster.owned.groups import PendingOffset
-from headrace.store.redis.errors import LeftToLeader, PartitionGone
+from headrace.store.redis.errors import LeftToLeader, PartitionGone, StoreError
 
 if TYPE_CHECKING:
     from headrace.broker.access import Access
@@ -35,4 +35,6 @@ async def records_behind(access: Access, group_id: str) -> dict[str, str]:
                 found.setdefault(topic.name, {})[place[1]] = await partition.records_from(committed.offset)
         except (PartitionGone, LeftToLeader):
             continue
+        except StoreError:
+            found.setdefault(topic.name, {})[place[1]] = None
     return {f"{RECORDS_BEHIND}.{topic}": msgspec.json.encode(behind).decode() for topic, behind in found.items()}

@@ -24,7 +24,7 @@ async def _describe(call: Call, group_id: str, asks_operations: bool) -> Describ
     try:
         group = (await call.group(Operation.DESCRIBE, group_id)).state
     except KafkaError as error:
-        return DescribedGroup(error_code=error.code, group_id=group_id)
+        return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     seen = describe(group, group_id, call.version)
     return DescribedGroup(
         error_code=seen.error,

@@ -36,12 +36,15 @@ async def handle(call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirs
     try:
         room = await broker.store.room() if call.caller.organisation == DEFAULT_ORGANISATION else None
         result.total_bytes, result.usable_bytes = room or (_UNKNOWN, _UNKNOWN)
-        for topic, numbers in _asked(call, request):
-            partitions = await _describe(call, topic, numbers)
-            if partitions:
-                result.topics.append(DescribeLogDirsTopic(topic.name, partitions))
     except KafkaError as error:
-        result = DescribeLogDirsResult(error_code=error.code, log_dir=result.log_dir)
+        result.error_code = error.code
+        result.total_bytes = result.usable_bytes = _UNKNOWN
+    for topic, numbers in _asked(call, request):
+        partitions, trouble = await _describe(call, topic, numbers)
+        if trouble is not None:
+            result.error_code = result.error_code or trouble.code
+        if partitions:
+            result.topics.append(DescribeLogDirsTopic(topic.name, partitions))
     return DescribeLogDirsResponse(results=[result])
 
 
@@ -60,18 +63,24 @@ def _asked(call: Call, request: DescribeLogDirsRequest) -> list[tuple[Topic, lis
     ]
 
 
-async def _describe(call: Call, topic: Topic, numbers: list[int]) -> list[DescribeLogDirsPartition]:
-    described = []
+async def _describe(
+    call: Call, topic: Topic, numbers: list[int]
+) -> tuple[list[DescribeLogDirsPartition], KafkaError | None]:
+    """Sizes, and why some are not known: their server is away, which is like a directory that is offline."""
+    described, trouble = [], None
     for at in range(0, len(numbers), _OPEN_AT_ONCE):
         chunk = numbers[at : at + _OPEN_AT_ONCE]
         opening = (_opened(call, topic, number) for number in chunk)
         for found in await asyncio.gather(*opening, return_exceptions=True):
             if isinstance(found, PartitionGone | LeftToLeader):
                 continue
-            if isinstance(found, BaseException):
+            if isinstance(found, KafkaError):
+                trouble = trouble or found
+            elif isinstance(found, BaseException):
                 raise found
-            described.append(DescribeLogDirsPartition(found.number, found.size_bytes))
-    return described
+            else:
+                described.append(DescribeLogDirsPartition(found.number, found.size_bytes))
+    return described, trouble
 
 
 async def _opened(call: Call, topic: Topic, number: int) -> Partition:

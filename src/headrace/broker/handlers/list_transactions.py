@@ -27,7 +27,7 @@ async def handle(call: Call, request: ListTransactionsRequest) -> ListTransactio
         response.error_code = error.code
         return response
     try:
-        found = await call.transactions()
+        found, response.error_code = await call.transactions()
     except KafkaError:  # the store is away, or our lease is in doubt
         response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return response

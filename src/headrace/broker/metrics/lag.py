@@ -7,6 +7,7 @@ a position that has left Redis, that of the oldest record in Redis, which is les
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -50,12 +51,13 @@ class GroupLag:
         times, self._times = self._times, {}
         for organisation in list(self._broker.store.organisations):
             access = Access(self._broker, system_caller(organisation))
-            groups = await access.groups(Operation.DESCRIBE)
+            groups, _ = await access.groups(Operation.DESCRIBE)
             states.update((organisation, str(group.state)) for group in groups)
             for group in islice(groups, max(0, self._broker.options.metrics_names_max - len(shown))):
                 shown.append((organisation, group))
-                for topic, lag in (await self._lags(access, group.group_id, times)).items():
-                    lags[organisation, group.group_id, topic] = lag
+                with contextlib.suppress(KafkaError):  # its server is away
+                    for topic, lag in (await self._lags(access, group.group_id, times)).items():
+                        lags[organisation, group.group_id, topic] = lag
         return list(_as_samples(states, shown, lags))
 
     async def _lags(self, access: Access, group_id: str, times: dict[Position, int]) -> dict[str, tuple[int, float]]:

@@ -17,7 +17,8 @@ async def transaction_samples(broker: Broker) -> list[Sample]:
     oldest_s: dict[str, float] = {}
     now_ms = broker.store.clock.wall_ms()
     for organisation in list(broker.store.organisations):
-        for shown in await broker.transactions.all(organisation):
+        found, _ = await broker.transactions.all(organisation)
+        for shown in found:
             states[organisation, str(shown.state)] += 1
             age_ms = now_ms - shown.start_ms if shown.is_open and shown.start_ms >= 0 else 0
             oldest_s[organisation] = max(oldest_s.get(organisation, 0.0), age_ms / 1000)

@@ -17,6 +17,7 @@ from headrace.broker.owned.steps import Looked, Step
 from headrace.broker.owned.thing import Thing
 from headrace.store.cluster.owned.things import OwnedStore
 from headrace.store.confidence import Outlook
+from headrace.store.redis.errors import StoreError
 from headrace.store.redis.topology import Slot
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -135,27 +136,46 @@ class Runtime(Generic[State]):
 
         Also while our lease is in doubt: what was left out then would seem not to exist.
         """
-        return await self.look_at([name for name in await self.names(org) if self.is_mine(name)])
+        found, trouble = await self.look_at_known(org)
+        if trouble is not None:
+            raise trouble
+        return found
+
+    async def look_at_known(self, org: str) -> tuple[list[Thing[State]], KafkaError | None]:
+        """The things of this node that can be looked at now, and why there may be more.
+
+        While the server with the names is away, these are the things that are here.
+        """
+        away: KafkaError | None = None
+        try:
+            names = await self.names(org)
+        except StoreError as error:
+            names, away = [name for name in self.things if name.org == org], error
+        found, trouble = await self.look_at([name for name in names if self.is_mine(name)])
+        return found, away or trouble
 
     async def load_all(self, org: str) -> None:
         """Loads what of this node is not here yet; raises if something cannot be loaded, when all else is."""
         names = [name for name in await self.names(org) if self.may_decide(name)]
-        await self.look_at([name for name in names if (one := self.things.get(name)) is None or not one.is_settled])
+        names = [name for name in names if (one := self.things.get(name)) is None or not one.is_settled]
+        _, trouble = await self.look_at(names)
+        if trouble is not None:
+            raise trouble
 
-    async def look_at(self, names: Sequence[Name]) -> list[Thing[State]]:
-        """Looks at many together; raises if one cannot be looked at, when all others are."""
+    async def look_at(self, names: Sequence[Name]) -> tuple[list[Thing[State]], KafkaError | None]:
+        """Looks at many together, and says why some cannot be looked at: a server that is away has only some of them."""
         found: list[Thing[State]] = []
-        trouble: BaseException | None = None
+        trouble: KafkaError | None = None
         for at in range(0, len(names), _LOAD_AT_ONCE):
             looks = (self.look(name) for name in names[at : at + _LOAD_AT_ONCE])
             for outcome in await asyncio.gather(*looks, return_exceptions=True):
-                if isinstance(outcome, BaseException):
+                if isinstance(outcome, KafkaError):
                     trouble = trouble or outcome
+                elif isinstance(outcome, BaseException):
+                    raise outcome
                 else:
                     found.append(outcome)
-        if trouble is not None:
-            raise trouble
-        return found
+        return found, trouble
 
     async def names(self, org: str) -> Iterable[Name]:
         """All that are stored, of all nodes; perhaps a few that no longer are."""

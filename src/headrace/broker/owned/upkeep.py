@@ -92,4 +92,6 @@ class OwnedUpkeep(Generic[State]):
         self._doubt_what_may_not_be_listed()
         runtime = self._runtime
         things = [one for one in runtime.things.values() if runtime.is_mine(one.name)]
-        await runtime.look_at([one.name for one in things if not one.is_settled and one.link.is_up])
+        _, trouble = await runtime.look_at([one.name for one in things if not one.is_settled and one.link.is_up])
+        if trouble is not None:
+            raise trouble

@@ -245,11 +245,15 @@ class TransactionCoordinator:
         stored = await self._store.transactions.opened(org, name)
         return _shown(thing, stored)
 
-    async def all(self, org: str) -> list[Shown]:
-        """The ids of this node."""
-        things = [thing for thing in await self._ids.look_at_all(org) if thing.state is not None]
-        opened = await self._store.transactions.opened_many(org, [thing.name.id for thing in things])
-        return [_shown(thing, stored) for thing, stored in zip(things, opened, strict=True) if thing.state is not None]
+    async def all(self, org: str) -> tuple[list[Shown], ErrorCode]:
+        """The ids of this node, and an error if some cannot be known now."""
+        found, trouble = await self._ids.look_at_known(org)
+        known = [thing for thing in found if thing.state is not None]
+        there = [thing for thing in known if thing.link.is_up]
+        opened = await self._store.transactions.opened_many(org, [thing.name.id for thing in there])
+        shown = [_shown(thing, stored) for thing, stored in zip(there, opened, strict=True) if thing.state is not None]
+        is_all = trouble is None and len(there) == len(known)
+        return shown, ErrorCode.NONE if is_all else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _shown(thing: Thing[TransactionalId], stored: StoredOpen | None) -> Shown:

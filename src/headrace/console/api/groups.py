@@ -9,7 +9,8 @@ import msgspec
 
 from headrace.client import Admin, Cluster, Groups, UnsupportedApi
 from headrace.client.group_details import records_behind
-from headrace.client.group_types import GroupMember, GroupPosition
+from headrace.client.group_types import CLASSIC, GroupMember, GroupPosition
+from headrace.console.api.topics import trouble_with
 from headrace.console.endpoints import ApiQuestion, Done, page_of
 from headrace.wire.errors import KafkaError
 from headrace.wire.special_times import LATEST
@@ -19,7 +20,7 @@ PAGE_SIZE = 50
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A group in the list; lag in records, null if unknown."""
+    """A group in the list; lag in records, null if it is not known of every partition."""
 
     group: str
     type: str
@@ -27,6 +28,8 @@ class GroupRow(msgspec.Struct, frozen=True):
     protocol_type: str
     topics: int | None
     lag: int | None
+    trouble: str | None = None
+    """Why topics or lag are not known now."""
 
 
 class GroupList(msgspec.Struct, frozen=True):
@@ -34,6 +37,8 @@ class GroupList(msgspec.Struct, frozen=True):
     total: int
     page: int
     pages: int
+    trouble: str | None = None
+    """Why some groups may be missing now."""
 
 
 class MemberShown(msgspec.Struct, frozen=True):
@@ -54,6 +59,8 @@ class PositionShown(msgspec.Struct, frozen=True):
     lag: int | None
     metadata: str
     member_id: str | None
+    trouble: str | None = None
+    """Why the end is not known now."""
 
 
 class LagSeries(msgspec.Struct, frozen=True):
@@ -77,26 +84,29 @@ class GroupShown(msgspec.Struct, frozen=True):
 
 def list_groups(cluster: Cluster, question: ApiQuestion) -> GroupList:
     search, state = question.text("search").lower(), question.text("state")
-    listed = [
-        group
-        for group in Groups(cluster).list_groups()
-        if search in group.group_id.lower() and (not state or group.state == state)
-    ]
+    known, missing = Groups(cluster).known_groups()
+    listed = [group for group in known if search in group.group_id.lower() and (not state or group.state == state)]
     page = page_of(len(listed), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
     rows = []
     for group in listed[page.first : page.last]:
-        topics, lag = _summary(cluster, group.group_id, group.type)
-        rows.append(GroupRow(group.group_id, group.type, group.state, group.protocol_type, topics, lag))
-    return GroupList(rows, len(listed), page.page, page.pages)
+        summary = _summary(cluster, group.group_id, group.type)
+        rows.append(GroupRow(group.group_id, group.type, group.state, group.protocol_type, *summary))
+    trouble = next((trouble_with(error) for error in missing.values()), None)
+    return GroupList(rows, len(listed), page.page, page.pages, trouble)
 
 
-def _summary(cluster: Cluster, group: str, group_type: str) -> tuple[int | None, int | None]:
+def _summary(cluster: Cluster, group: str, group_type: str) -> tuple[int | None, int | None, str | None]:
     """Topics and lag of a group; a group that cannot be read does not break the list."""
     try:
+        if group_type == CLASSIC:
+            Groups(cluster).describe_group(group)  # refused at once where offsets would be waited for
         positions = positions_of(cluster, group, group_type, {})
-    except (KafkaError, UnsupportedApi):
-        return None, None
-    return len({position.topic for position in positions}), _total(positions)
+    except KafkaError as error:
+        return None, None, trouble_with(error)
+    except UnsupportedApi:
+        return None, None, None
+    trouble = next((position.trouble for position in positions if position.trouble), None)
+    return len({position.topic for position in positions}), _total(positions), trouble
 
 
 def show_group(cluster: Cluster, question: ApiQuestion) -> GroupShown:
@@ -131,18 +141,19 @@ def positions_of(
     positions = Groups(cluster).positions(group, group_type)
     keys = sorted(positions.keys() | owners.keys())
     there = existing(cluster, keys)
-    ends = Admin(cluster).list_offsets(dict.fromkeys(there, LATEST)) if there else {}
+    ends, missing = Admin(cluster).known_offsets(dict.fromkeys(there, LATEST))
     counted = records_behind(cluster, group) if positions else {}
     found = []
     for topic, partition in keys:
         at, end = positions.get((topic, partition)), ends.get((topic, partition))
+        trouble = trouble_with(missing.get((topic, partition)))
         lag = _lag(at, end.offset) if at and end else None
         if lag is not None and (counted is None or topic in counted):
             lag = counted[topic].get(partition) if counted else None
         found.append(
             PositionShown(
                 topic, partition, str(at.offset) if at else None, str(end.offset) if end else None, lag,
-                at.metadata if at else "", owners.get((topic, partition)),
+                at.metadata if at else "", owners.get((topic, partition)), trouble,
             )
         )  # fmt: skip
     return found
@@ -161,6 +172,8 @@ def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[T
 
 
 def _total(positions: list[PositionShown]) -> int | None:
+    if any(position.trouble for position in positions):
+        return None
     known = [position.lag for position in positions if position.lag is not None]
     return sum(known) if known else None
 

@@ -11,9 +11,10 @@ import binascii
 import msgspec
 
 from headrace.client import Admin, Cluster, Producer
+from headrace.client.admin import Missing
 from headrace.console.endpoints import ApiQuestion
 from headrace.console.errors import bad
-from headrace.console.reading import Found, Match, read_newest, read_on
+from headrace.console.reading import Found, Match, read_newest, read_on, words_for
 from headrace.wire.records import Record
 from headrace.wire.special_times import EARLIEST, LATEST
 
@@ -98,8 +99,9 @@ def read_messages(cluster: Cluster, question: ApiQuestion) -> MessagePiece:
         if place == "newest" and match is None:
             found = read_newest(cluster, topic, partitions, limit)
         else:
-            start = _start(cluster, topic, partitions, place, question)
+            start, missing = _start(cluster, topic, partitions, place, question)
             found = read_on(cluster, topic, start, limit, match, wait_ms)
+            found.trouble = found.trouble or words_for(missing)
     return _piece(found)
 
 
@@ -139,24 +141,30 @@ def _partitions(cluster: Cluster, topic: str, question: ApiQuestion) -> list[int
     return [wanted]
 
 
-def _start(cluster: Cluster, topic: str, partitions: list[int], place: str, question: ApiQuestion) -> dict[int, int]:
-    """The first offset per partition, always within its range."""
+def _start(
+    cluster: Cluster, topic: str, partitions: list[int], place: str, question: ApiQuestion
+) -> tuple[dict[int, int], Missing]:
+    """The first offset per partition, always within its range, and the partitions that are away."""
     admin = Admin(cluster)
     keys = [(topic, partition) for partition in partitions]
-    starts = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, EARLIEST)).items()}
-    ends = {key[1]: at.offset for key, at in admin.list_offsets(dict.fromkeys(keys, LATEST)).items()}
+    first, missing = admin.known_offsets(dict.fromkeys(keys, EARLIEST))
+    last, without_end = admin.known_offsets(dict.fromkeys(keys, LATEST))
+    missing |= without_end
+    partitions = [partition for partition in partitions if (topic, partition) not in missing]
+    starts, ends = ({p: known[topic, p].offset for p in partitions} for known in (first, last))
     match place:
         case "oldest" | "newest":
-            return starts
+            return starts, missing
         case "end":
-            return ends
+            return ends, missing
         case "offset":
             at = question.number("offset", 0, 0, _OFFSET_MAX)
-            return {p: min(max(at, starts[p]), ends[p]) for p in partitions}
+            return {p: min(max(at, starts[p]), ends[p]) for p in partitions}, missing
         case "time":
             moment = question.number("time", 0, 0, _OFFSET_MAX)
-            found = admin.list_offsets(dict.fromkeys(keys, moment))
-            return {key[1]: at.offset if at.offset >= 0 else ends[key[1]] for key, at in found.items()}
+            found, without_time = admin.known_offsets({(topic, partition): moment for partition in partitions})
+            start = {key[1]: at.offset if at.offset >= 0 else ends[key[1]] for key, at in found.items()}
+            return start, missing | without_time
     raise bad("from must be newest, oldest, end, offset or time.")
 
 

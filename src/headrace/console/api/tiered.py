@@ -11,6 +11,8 @@ from headrace.console.facts import STREAM as STREAM_FACT
 from headrace.console.facts import TABLE, read_fact
 
 _PAGE_SIZE = 20
+_STREAMS_TOLD = 100
+"""Partitions of a topic that a broker tells about."""
 
 
 class LakePartition(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ class StreamShown(msgspec.Struct, frozen=True):
 class StreamTopic(msgspec.Struct, frozen=True):
     topic: str
     keys: list[StreamShown]
+    missing: list[int] = []
+    """Partitions whose server is away."""
 
 
 class StreamsShown(msgspec.Struct, frozen=True):
@@ -132,11 +136,17 @@ def _lake_topic(cluster: Cluster, name: str) -> LakeTopic:
 def show_streams(cluster: Cluster, question: ApiQuestion) -> StreamsShown:
     names = _having(cluster, question, FORMAT, STREAM)
     page = page_of(len(names), question.number("page", 1, 1, 1_000_000), _PAGE_SIZE)
-    topics = [
-        StreamTopic(name, read_fact(cluster, name, STREAM_FACT, list[StreamShown]) or [])
-        for name in names[page.first : page.last]
-    ]
+    counts = {topic.name: len(topic.partitions) for topic in all_topics(cluster, question)}
+    topics = [_stream_topic(cluster, name, counts.get(name, 0)) for name in names[page.first : page.last]]
     return StreamsShown(topics, len(names), *page[2:])
+
+
+def _stream_topic(cluster: Cluster, name: str, partitions: int) -> StreamTopic:
+    keys = read_fact(cluster, name, STREAM_FACT, list[StreamShown])
+    if keys is None:
+        return StreamTopic(name, [])
+    there = {key.partition for key in keys}
+    return StreamTopic(name, keys, [p for p in range(min(partitions, _STREAMS_TOLD)) if p not in there])
 
 
 def _having(cluster: Cluster, question: ApiQuestion, config: str, value: str) -> list[str]:

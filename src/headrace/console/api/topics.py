@@ -13,6 +13,7 @@ from headrace.client import Admin, Cluster, UnsupportedApi
 from headrace.client.admin import TOPIC, TopicInfo
 from headrace.client.cluster import by_topic
 from headrace.console.endpoints import ApiQuestion, page_of
+from headrace.console.errors import as_api_error
 from headrace.console.facts import CACHED, TIERING, read_fact, read_fact_of_node
 from headrace.console.facts import STREAM as STREAM_FACT
 from headrace.wire.errors import KafkaError
@@ -50,6 +51,8 @@ class TopicRow(msgspec.Struct, frozen=True):
     size_bytes: int | None
     records_per_s: float | None
     bytes_per_s: float | None
+    trouble: str | None = None
+    """Why numbers are not known now."""
 
 
 class TopicList(msgspec.Struct, frozen=True):
@@ -127,7 +130,9 @@ def _is_hidden(topic: TopicInfo) -> bool:
 
 def _rows(cluster: Cluster, question: ApiQuestion, topics: list[TopicInfo]) -> list[TopicRow]:
     partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions][:_PARTITIONS_MAX]
-    starts, ends = offsets_of(cluster, partitions, EARLIEST), offsets_of(cluster, partitions, LATEST)
+    starts = offsets_of(cluster, partitions, EARLIEST)
+    known_ends, missing = Admin(cluster).known_offsets(dict.fromkeys(partitions, LATEST))
+    ends = {key: one.offset for key, one in known_ends.items()}
     sizes, formats = sizes_of(cluster, partitions), configs_of(cluster, [topic.name for topic in topics], FORMAT)
     rows = []
     for topic in topics:
@@ -137,9 +142,10 @@ def _rows(cluster: Cluster, question: ApiQuestion, topics: list[TopicInfo]) -> l
         end = sum(ends[key] for key in keys) if known else None
         records = end - sum(starts[key] for key in keys) if end is not None and form != STREAM else None
         rates = _rates(question, topic.name, end if form != STREAM else None)
+        trouble = trouble_with(next((missing[key] for key in keys if key in missing), None))
         weighed = [sizes[key] for key in keys if key in sizes]
-        size = sum(weighed) if weighed else None
-        rows.append(TopicRow(topic.name, len(keys), _is_hidden(topic), form, records, size, *rates))
+        size = sum(weighed) if weighed and trouble is None else None
+        rows.append(TopicRow(topic.name, len(keys), _is_hidden(topic), form, records, size, *rates, trouble))
     return rows
 
 
@@ -158,11 +164,9 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
     admin = Admin(cluster)
     topic = admin.describe_topic(name)
     keys = [(name, p.index) for p in topic.partitions]
-    starts, ends, sizes = (
-        offsets_of(cluster, keys, EARLIEST),
-        offsets_of(cluster, keys, LATEST),
-        sizes_of(cluster, keys),
-    )
+    starts, sizes = offsets_of(cluster, keys, EARLIEST), sizes_of(cluster, keys)
+    known_ends, missing = admin.known_offsets(dict.fromkeys(keys, LATEST))
+    ends = {key: one.offset for key, one in known_ends.items()}
     entries = admin.describe_configs(name, documentation=True)
     values = {entry.name: entry.value for entry in entries}
     form, is_tiered = values.get(FORMAT), values.get(TIERED) == "true"
@@ -178,17 +182,17 @@ def show_topic(cluster: Cluster, question: ApiQuestion) -> TopicShown:
                 p.index, p.leader, p.leader_epoch, p.replicas, p.isr, str(start),
                 str(max(start, tier.local_start) if tier else start), str(ends.get(key, -1)),
                 _text(tier.lake_end if tier else None), _text(cached.get(p.index)), sizes.get(key),
-                tier.trouble if tier else None,
+                trouble_with(missing.get(key)) or (tier.trouble if tier else None),
             )
         )  # fmt: skip
     known = form != STREAM and len(ends) == len(starts) == len(keys)
     records = sum(ends[key] - starts[key] for key in keys) if known else None
     if form == STREAM and (streams := read_fact(cluster, name, STREAM_FACT, list[_Entries])) is not None:
         records = sum(one.entries for one in streams) if len(streams) == len(keys) else None
-    total_end = sum(ends.values()) if form != STREAM else None
+    total_end = sum(ends.values()) if form != STREAM and not missing else None
     return TopicShown(
         name, kafka_id(topic.topic_id), topic.is_internal, form, is_tiered, records,
-        sum(sizes.values()) if sizes else None, *_rates(question, name, total_end), partitions,
+        sum(sizes.values()) if sizes and not missing else None, *_rates(question, name, total_end), partitions,
         [
             ConfigShown(
                 entry.name, None if entry.is_sensitive else entry.value, entry.source,
@@ -238,9 +242,7 @@ def tiering_of(cluster: Cluster, topic: str) -> dict[int, PartitionTier]:
 
 def offsets_of(cluster: Cluster, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
     """The offset of a special timestamp (earliest, latest) per partition, where it can be read now."""
-    if not partitions:
-        return {}
-    found = Admin(cluster).list_offsets(dict.fromkeys(partitions, at), only_known=True)
+    found, _ = Admin(cluster).known_offsets(dict.fromkeys(partitions, at))
     return {key: one.offset for key, one in found.items()}
 
 
@@ -282,6 +284,12 @@ def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
     iterator = iter(items)
     while taken := list(islice(iterator, size)):
         yield taken
+
+
+def trouble_with(error: KafkaError | None) -> str | None:
+    """Why something is not known now, as a sentence."""
+    found = as_api_error(error) if error is not None else None
+    return found.sentence if found is not None else None
 
 
 def kafka_id(bits: bytes) -> str | None:

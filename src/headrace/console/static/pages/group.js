@@ -47,7 +47,7 @@ export default async function groupPage(area, [group], _, session) {
       session.read_only ? null : h("div", { class: "push" }, h("button", { class: "danger", type: "button", onclick: () => confirmByName("Delete this group", "Its committed offsets are deleted, too.", group, async (typed) => { await remove("/groups/detail", { group, confirm: typed }); notice(`Group ${group} was deleted.`); location.hash = "#/groups"; }) }, "Delete")));
     fill(lag, h("h2", {}, "Lag over time"), found.history.length ? lagPlots(found.history) : h("p", { class: "soft" }, "Nothing was committed yet."));
     const clients = Object.fromEntries(found.members.map((member) => [member.member_id, member.client_id || member.member_id]));
-    fill(positions, h("h2", {}, "Offsets"), table("Offsets", POSITIONS, found.positions.map((row) => cells(POSITIONS, [link(`#/topics/${part(row.topic)}`, row.topic), row.partition, whole(row.committed), whole(row.end), number(row.lag), clients[row.member_id] || "–"])), "Nothing was committed."));
+    fill(positions, h("h2", {}, "Offsets"), table("Offsets", POSITIONS, found.positions.map((row) => cells(POSITIONS, [link(`#/topics/${part(row.topic)}`, row.topic), row.partition, whole(row.committed), whole(row.end), [number(row.lag), row.trouble ? h("div", { class: "told" }, row.trouble) : null], clients[row.member_id] || "–"])), "Nothing was committed."));
     fill(members, h("h2", {}, "Members"), table("Members", MEMBERS, found.members.map((member) => cells(MEMBERS, [member.client_id, member.host, h("span", { class: "mono" }, member.member_id), assignment(member.assignment)])), "No members."));
     return found;
   }

@@ -14,8 +14,8 @@ export default async function groups(area, _, query) {
       const found = await get("/groups", { search: search.value, state: state.value, page });
       if (mine !== asked) return;
       page = found.page;
-      const rows = found.groups.map((group) => cells(COLUMNS, [link(`#/groups/${part(group.group)}`, group.group || "(no name)"), stateBadge(group.state), group.type || group.protocol_type || "–", number(group.topics), number(group.lag)]));
-      fill(list, table("Groups", COLUMNS, rows, "No groups."), pager(found, (to) => { page = to; load(); }));
+      const rows = found.groups.map((group) => cells(COLUMNS, [link(`#/groups/${part(group.group)}`, group.group || "(no name)"), stateBadge(group.state), group.type || group.protocol_type || "–", number(group.topics), [number(group.lag), group.trouble ? h("div", { class: "told" }, group.trouble) : null]]));
+      fill(list, found.trouble ? h("p", { class: "error" }, `Some groups may be missing. ${found.trouble}`) : null, table("Groups", COLUMNS, rows, "No groups."), pager(found, (to) => { page = to; load(); }));
     } catch (error) { if (mine === asked) fill(list, h("p", { class: "error" }, error.message)); }
   }
   fill(area, h("div", { class: "head" }, h("h1", {}, "Groups")),

@@ -12,6 +12,7 @@ function shown(topic) {
   const groups = topic.keys.flatMap((row) => row.groups.map((group) => cells(GROUPS, [group.name, row.partition, number(group.consumers), number(group.pending), mono(group.last_delivered), number(group.lag)])));
   const pending = topic.keys.flatMap((row) => row.groups.flatMap((group) => group.oldest.map((entry) => cells(PENDING, [mono(entry.id), group.name, entry.consumer, idle(entry.idle_ms), number(entry.deliveries)]))));
   return h("section", { class: "panel" }, h("h2", {}, link(`#/topics/${part(topic.topic)}`, topic.topic)), table(`Streams of ${topic.topic}`, KEYS, keys, "The broker does not report it."),
+    topic.missing.length ? h("p", { class: "error" }, `The servers of these partitions are away: ${topic.missing.join(", ")}.`) : null,
     groups.length ? [h("h3", {}, "Redis consumer groups"), table(`Redis groups of ${topic.topic}`, GROUPS, groups)] : null,
     pending.length ? h("details", {}, h("summary", {}, `Pending entries, the oldest ${number(pending.length)}`), table(`Pending entries of ${topic.topic}`, PENDING, pending)) : null);
 }

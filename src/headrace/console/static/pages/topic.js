@@ -9,6 +9,10 @@ const PARTITIONS = [
 ];
 const CONFIGS = [{ title: "Config", name: true }, { title: "Value", name: true }, { title: "Source" }, { title: "Change" }];
 
+// An offset is -1 while the partition's server is away.
+const UNKNOWN = "-1";
+const known = (offset) => whole(offset === UNKNOWN ? null : offset);
+
 // Words in backticks, as documentation has them.
 const marked = (text) => text.split("`").map((piece, at) => (at % 2 ? h("code", {}, piece) : piece));
 const size = (to, from) => Math.max(0, Number(BigInt(to) - BigInt(from)));
@@ -37,8 +41,8 @@ function bar(p, isStream) {
 
 function partitions(area, topic, session, again) {
   const rows = topic.partitions.map((p) => cells(PARTITIONS, [
-    p.partition, p.leader, p.isr.join(", "), whole(p.log_start), whole(p.local_start), whole(p.end), bytes(p.size_bytes),
-    [bar(p, topic.format === "stream"), p.trouble ? h("div", { class: "told" }, p.trouble) : null],
+    p.partition, p.leader, p.isr.join(", "), known(p.log_start), known(p.local_start), known(p.end), bytes(p.size_bytes),
+    [p.end === UNKNOWN ? null : bar(p, topic.format === "stream"), p.trouble ? h("div", { class: "told" }, p.trouble) : null],
   ]));
   const count = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
   fill(area, table("Partitions", PARTITIONS, rows),

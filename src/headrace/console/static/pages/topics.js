@@ -10,7 +10,7 @@ function row(topic) {
   const href = `#/topics/${part(topic.name)}`;
   return cells(COLUMNS, [
     [link(href, topic.name), topic.is_internal ? [" ", badge("internal")] : null], number(topic.partitions),
-    number(topic.records), bytes(topic.size_bytes), rate(topic.records_per_s), topic.format || "–",
+    [number(topic.records), topic.trouble ? h("div", { class: "told" }, topic.trouble) : null], bytes(topic.size_bytes), rate(topic.records_per_s), topic.format || "–",
   ]);
 }
 
