@@ -10,7 +10,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from headrace.cli.groups.view import ranges
+from headrace.cli.output import ranges
 from tests.broker_process import BrokerProcess, wait_until
 from tests.cli.conftest import Ran, Run, run_command
 from tests.conftest import StartBroker, StartRedis

@@ -143,11 +143,16 @@ def speaking_to(cluster: Cluster, bootstrap: str) -> Iterator[None]:
             raise click.ClickException(sentence(error, cluster, bootstrap)) from None
 
 
+def words_for(error: KafkaError) -> str:
+    """A broker's error without its name: the broker's own words, or ours, if there are any."""
+    return (error.message or _SENTENCES.get(error.code) or "").rstrip(".")
+
+
 def sentence(error: Exception, cluster: Cluster, bootstrap: str) -> str:
     """The error in plain words."""
     if isinstance(error, KafkaError):
-        said = error.message or _SENTENCES.get(error.code)
-        return f"{said.rstrip('.')} ({error.code.name})" if said else error.code.name
+        said = words_for(error)
+        return f"{said} ({error.code.name})" if said else error.code.name
     said = str(error).rstrip(".")
     if not isinstance(error, BrokerUnreachable) or isinstance(error, SaslRefused) or error.request_sent:
         return said

@@ -31,6 +31,8 @@ line, and `consume` prints values only. `--json` is for scripts: one document, o
 `consume`.
 
 A failing command prints one sentence on standard error. Exit codes: 0 success, 1 failure, 2 usage error.
+While a part of the store is away, commands that show something show the rest, name each thing that is unknown on
+standard error, and exit with 1.
 
 Positions in a log look the same everywhere (`consume --from`, `groups reset --to`): `earliest`, `latest`, an offset
 (`4711`), `-10` for the last ten records of each partition, a time (`2026-05-01`, `2026-05-01T10:00:00+02:00`,

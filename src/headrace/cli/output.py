@@ -7,8 +7,9 @@ the cursor.
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -86,6 +87,15 @@ def harmless(words: str) -> str:
 def count_of(amount: int, what: str) -> str:
     """`1 record`, `2 records`."""
     return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3,7`."""
+    parts = []
+    for _, run in itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        parts.append(str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}")
+    return ",".join(parts)
 
 
 def _shows_styles() -> bool:

@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.groups.reset import reset
-from headrace.cli.groups.view import GroupView, PositionView, ranges, sum_records, view_group, view_positions
-from headrace.cli.output import Cell, number, print_facts, print_json, print_table, text, word
+from headrace.cli.groups.view import GroupView, PositionView, sum_records, view_group, view_positions
+from headrace.cli.output import Cell, number, print_facts, print_json, print_table, ranges, text, word
+from headrace.cli.unknown import PartitionTrouble, Trouble, Unknown, impatient, is_away, note_nodes
 from headrace.client import Cluster, Groups
+from headrace.client.admin import Missing, of_topic
 from headrace.client.group_types import CLASSIC
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -30,6 +32,7 @@ groups.add_command(reset)
 @click.option("--state", "states", multiple=True, help="Only groups in this state, such as Stable. May be repeated.")
 @json_option
 @cluster_options
+@impatient
 def list_groups(cluster: Cluster, states: tuple[str, ...], as_json: bool) -> None:
     """List groups with their states.
 
@@ -39,20 +42,25 @@ def list_groups(cluster: Cluster, states: tuple[str, ...], as_json: bool) -> Non
       headrace groups list --state Empty --json
     """
     wanted = {state.lower() for state in states}
-    found = [g for g in Groups(cluster).list_groups() if not wanted or g.state.lower() in wanted]
+    unknown = Unknown()
+    known, missing = Groups(cluster).known_groups()
+    found = [g for g in known if not wanted or g.state.lower() in wanted]
+    troubles = note_nodes(unknown, missing, "groups")
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json([*found, *troubles])
+    elif not found and not troubles:
         click.echo("no groups")
-    else:
+    elif found:
         columns = [text("GROUP"), word("STATE"), word("PROTOCOL"), word("TYPE")]
         print_table(columns, [(g.group_id, g.state, g.protocol_type, g.type) for g in found])
+    unknown.end()
 
 
 @groups.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP...")
 @json_option
 @cluster_options
+@impatient
 def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show groups: members with their assignments, and position, end and lag per partition.
 
@@ -61,14 +69,36 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
       headrace groups describe billing
       headrace groups describe billing --json
     """
-    views = [view_group(cluster, name) for name in names]
+    unknown = Unknown()
+    views: list[GroupView] = []
+    troubles: list[UnknownGroup] = []
+    for name in names:
+        try:
+            view, missing = view_group(cluster, name)
+        except KafkaError as error:
+            troubles.append(_unknown_group(unknown, name, error))
+            continue
+        views.append(view)
+        _note_ends(unknown, name, missing)
     if as_json:
-        print_json(views)
-        return
-    for at, view in enumerate(views):
+        print_json([*views, *troubles])
+    for at, view in enumerate(() if as_json else views):
         if at:
             click.echo()
         _show(view)
+    unknown.end()
+
+
+def _unknown_group(unknown: Unknown, group: str, error: KafkaError) -> UnknownGroup:
+    if not is_away(error):
+        raise error
+    trouble = unknown.note(group, error)
+    return UnknownGroup(trouble.error, trouble.why, group)
+
+
+def _note_ends(unknown: Unknown, group: str, missing: Missing) -> dict[str, list[PartitionTrouble]]:
+    topics = sorted({topic for topic, _ in missing})
+    return {topic: unknown.note_partitions(topic, of_topic(missing, topic), f"{group}: lag in ") for topic in topics}
 
 
 def _show(view: GroupView) -> None:
@@ -119,8 +149,14 @@ def _show_positions(view: GroupView) -> None:
     print_table(columns, rows)
 
 
-class TopicLag(Struct, frozen=True):
-    """A group's lag in a topic; `unknown` counts deleted partitions.
+class UnknownGroup(Trouble, frozen=True):
+    """A group of which nothing is known now."""
+
+    group: str
+
+
+class TopicLag(Struct, frozen=True, omit_defaults=True):
+    """A group's lag in a topic; `unknown` counts deleted partitions, and those of which the store is away.
 
     `records` is the lag in records, which differs from the lag in offsets for topics of format `stream`.
     """
@@ -131,12 +167,14 @@ class TopicLag(Struct, frozen=True):
     lag: int
     records: int | None
     unknown: int
+    away: list[PartitionTrouble] = []
 
 
 @groups.command()
 @click.argument("names", nargs=-1, metavar="[GROUP]...")
 @json_option
 @cluster_options
+@impatient
 def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show the lag per group and topic; of all groups if none is named.
 
@@ -148,23 +186,35 @@ def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
       headrace groups lag
       headrace groups lag billing --json
     """
-    types = {group.group_id: group.type for group in Groups(cluster).list_groups()}
-    chosen = [(name, types.get(name, CLASSIC)) for name in names or types]
-    lags = [found for name, kind in chosen for found in _lags(name, view_positions(cluster, name, kind))]
+    unknown = Unknown()
+    listed, missing_nodes = Groups(cluster).known_groups()
+    troubles: list[Trouble] = [] if names else [*note_nodes(unknown, missing_nodes, "groups")]
+    types = {group.group_id: group.type for group in listed}
+    lags: list[TopicLag] = []
+    for name in names or types:
+        try:
+            if missing_nodes or name in types:
+                Groups(cluster).describe_group(name)  # refused at once where offsets would be waited for
+            positions, missing = view_positions(cluster, name, types.get(name, CLASSIC))
+        except KafkaError as error:
+            troubles.append(_unknown_group(unknown, name, error))
+            continue
+        lags += _lags(name, positions, _note_ends(unknown, name, missing))
     if as_json:
-        print_json(lags)
-    elif not lags:
+        print_json([*lags, *troubles])
+    elif not lags and not troubles:
         click.echo(f"{', '.join(names)}: nothing committed" if names else "no group has committed offsets")
-    else:
+    elif lags:
         columns = [text("GROUP"), text("TOPIC"), number("PARTITIONS"), number("LAG")]
         rows: list[list[Cell]] = [[found.group, found.topic, found.partitions, found.lag] for found in lags]
         if any(found.records != found.lag for found in lags):
             columns.append(number("RECORDS"))
             rows = [[*row, found.records] for row, found in zip(rows, lags, strict=True)]
         print_table(columns, rows)
+    unknown.end()
 
 
-def _lags(group: str, positions: list[PositionView]) -> list[TopicLag]:
+def _lags(group: str, positions: list[PositionView], away: dict[str, list[PartitionTrouble]]) -> list[TopicLag]:
     by_topic: dict[str, list[PositionView]] = {}
     for position in positions:
         by_topic.setdefault(position.topic, []).append(position)
@@ -176,6 +226,7 @@ def _lags(group: str, positions: list[PositionView]) -> list[TopicLag]:
             lag=sum(p.lag or 0 for p in found),
             records=sum_records(found),
             unknown=sum(p.lag is None for p in found),
+            away=away.get(topic, []),
         )
         for topic, found in by_topic.items()
     ]

@@ -6,6 +6,7 @@ the new offsets. New offsets are always within the partition's range.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -85,13 +86,14 @@ def reset(
         raise click.UsageError("give --topic or --all-topics")
     if file is not None and (topics or all_topics):
         raise click.UsageError("--from-file names the topics itself")
-    _refuse_active(cluster, group)
-    committed = Groups(cluster).offsets(group)
-    if file is not None:
-        wanted = _within(cluster, read_offsets(file))
-    else:
-        partitions = _chosen(cluster, topics) if topics else existing(cluster, sorted(committed))
-        wanted = _moved(cluster, partitions, committed, where, shift)
+    with contextlib.nullcontext() if execute else cluster.impatient():
+        _refuse_active(cluster, group)
+        committed = Groups(cluster).offsets(group)
+        if file is not None:
+            wanted = _within(cluster, read_offsets(file))
+        else:
+            partitions = _chosen(cluster, topics) if topics else existing(cluster, sorted(committed))
+            wanted = _moved(cluster, partitions, committed, where, shift)
     lines = _lines(committed, wanted)
     if execute and lines:
         _commit(cluster, group, lines)

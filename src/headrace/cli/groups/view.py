@@ -5,17 +5,17 @@ Separate from the commands because it is assembled from several responses, and t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from headrace.cli.records.where import latest
+from headrace.cli.unknown import Trouble, trouble_of
 from headrace.client import Admin, BrokerUnreachable, Cluster, Groups, UnsupportedApi
-from headrace.client.admin import GROUP
+from headrace.client.admin import GROUP, Missing
 from headrace.client.group_details import records_behind
 from headrace.client.group_types import CLASSIC, GroupMember
 from headrace.wire.errors import KafkaError
+from headrace.wire.special_times import LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 ID_CONFIG = "headrace.group.id"
@@ -34,8 +34,8 @@ class MemberView(Struct, frozen=True):
     assignment: dict[str, list[int]]
 
 
-class PositionView(Struct, frozen=True):
-    """A group's position in a partition; None without one, or if the partition is gone."""
+class PositionView(Struct, frozen=True, omit_defaults=True):
+    """A group's position in a partition; None without one, or if the partition is gone or its store is away."""
 
     topic: str
     partition: int
@@ -46,6 +46,8 @@ class PositionView(Struct, frozen=True):
     """The lag in records: equal to `lag` except in topics of format `stream`; None if unknown."""
     metadata: str
     member: int | None
+    trouble: Trouble | None = None
+    """Why the end is not known now."""
 
 
 class GroupView(Struct, frozen=True):
@@ -61,7 +63,9 @@ class GroupView(Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Over all partitions; None if nothing was committed."""
+        """Over all partitions; None if nothing was committed, or an end is not known now."""
+        if any(p.trouble for p in self.positions):
+            return None
         known = [p.lag for p in self.positions if p.lag is not None]
         return sum(known) if known else None
 
@@ -71,8 +75,8 @@ class GroupView(Struct, frozen=True):
         return None if self.lag is None else sum_records(self.positions)
 
 
-def view_group(cluster: Cluster, group: str) -> GroupView:
-    """A group with its members and positions."""
+def view_group(cluster: Cluster, group: str) -> tuple[GroupView, Missing]:
+    """A group with its members and positions, and the partitions of which the end is not known now."""
     info = Groups(cluster).describe_group(group)
     members = [_member(number, m) for number, m in enumerate(_sorted(info.members), 1)]
     owners = {
@@ -82,7 +86,8 @@ def view_group(cluster: Cluster, group: str) -> GroupView:
         for partition in partitions
     }
     configs = _identity(cluster, group)
-    return GroupView(
+    positions, missing = view_positions(cluster, group, info.type, owners)
+    view = GroupView(
         group=group,
         id=configs.get(ID_CONFIG),
         locator=configs.get(LOCATOR_CONFIG),
@@ -91,18 +96,20 @@ def view_group(cluster: Cluster, group: str) -> GroupView:
         protocol_type=info.protocol_type,
         protocol=info.protocol,
         members=members,
-        positions=view_positions(cluster, group, info.type, owners),
+        positions=positions,
     )
+    return view, missing
 
 
 def view_positions(
     cluster: Cluster, group: str, group_type: str = CLASSIC, owners: Mapping[TopicPartition, int] | None = None
-) -> list[PositionView]:
-    """All partitions with a position, and assigned ones without."""
+) -> tuple[list[PositionView], Missing]:
+    """All partitions with a position, and assigned ones without; and those of which the end is not known now."""
     owners = owners or {}
     committed = Groups(cluster).positions(group, group_type)
     partitions = sorted(committed.keys() | owners.keys())
-    ends = latest(Admin(cluster), existing(cluster, partitions))
+    known, missing = Admin(cluster).known_offsets(dict.fromkeys(existing(cluster, partitions), LATEST))
+    ends = {key: at.offset for key, at in known.items()}
     counted = records_behind(cluster, group) if committed else {}
     found = []
     for key in partitions:
@@ -119,9 +126,10 @@ def view_positions(
                 records=_records_of(counted, key, lag),
                 metadata=at.metadata if at else "",
                 member=owners.get(key),
+                trouble=trouble_of(missing[key]) if key in missing else None,
             )
         )
-    return found
+    return found, missing
 
 
 def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -130,15 +138,6 @@ def existing(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[T
     topics = cluster.retrying(lambda: cluster.refresh(names)) if names else []
     there = {(t.name, p.partition_index) for t in topics if not t.error_code for p in t.partitions}
     return [key for key in partitions if key in there]
-
-
-def ranges(numbers: Collection[int]) -> str:
-    """`0-3,7`."""
-    parts = []
-    for _, run in itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0]):
-        found = [number for _, number in run]
-        parts.append(str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}")
-    return ",".join(parts)
 
 
 def _sorted(members: list[GroupMember]) -> list[GroupMember]:

@@ -20,7 +20,9 @@ from headrace.cli.moments import show_moment
 from headrace.cli.output import count_of, number, print_json, print_table, text
 from headrace.cli.quantities import show_approximate_size
 from headrace.cli.topics.command import json_option
+from headrace.cli.unknown import Unknown
 from headrace.client import Cluster
+from headrace.client.admin import Missing, of_topic
 
 if TYPE_CHECKING:
     from headrace.lake.archive.status import PartitionStatus
@@ -126,13 +128,20 @@ def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool
 
     def row(p: PartitionStatus) -> tuple[str | int | None, ...]:
         absent = "deleted" if p.cluster_id == cluster.cluster_id else "another cluster"
-        name = p.topic if p.hot_end is not None else f"{p.topic} ({absent})"
+        name = p.topic if p.hot_end is not None or p.is_away else f"{p.topic} ({absent})"
         hot, cold = _range(p.hot_start, p.hot_end), _cold(p)
         size, moment = show_approximate_size(p.size_bytes), show_moment(p.last_commit_ms)
         return name, str(p.partition), hot, cold, p.lag, p.rows, len(p.gaps), p.files, size, moment
 
     left_out = LeftOut()
-    found = lake_status(root, cluster, topics, left_out, _say_elsewhere)
+    unknown = Unknown()
+
+    def note(missing: Missing) -> None:
+        for topic in {topic for topic, _ in missing}:
+            unknown.note_partitions(topic, of_topic(missing, topic))
+
+    with cluster.impatient():
+        found = lake_status(root, cluster, topics, left_out, _say_elsewhere, note)
     if as_json:
         print_json(found)
     elif not found:
@@ -150,7 +159,9 @@ def status(cluster: Cluster, root: Place, topics: tuple[str, ...], as_json: bool
             ends = [p.cold_end or 0, *(end for _, end in p.lost)]
             if p.committed is not None and p.cold_end is not None and p.committed > max(ends):
                 click.echo(f"{p.topic}-{p.partition}: rows up to {p.committed} were archived but are missing now")
+    unknown.say()
     left_out.end()
+    unknown.end()
 
 
 def _say_elsewhere(topic: str, cluster_id: str) -> None:

@@ -18,6 +18,7 @@ from headrace.cli.output import harmless, one_line, styled
 from headrace.cli.records.where import Where, offsets_at, read_where
 from headrace.client import Admin, Cluster, Reader
 from headrace.wire.records import Record
+from headrace.wire.special_times import LATEST
 from headrace.wire.topic_partition import TopicPartition
 
 Show = Callable[[str, int, Record], None]
@@ -69,12 +70,27 @@ def consume(
     shown: Show = _show_json if as_json else _show_full if full else _show_value
     with _until_interrupted():
         wanted = _partitions(cluster, topic, partitions)
-        records = Reader(cluster).read(offsets_at(Admin(cluster), wanted, start), follow=follow)
+        parts = [wanted] if follow else _away_last(cluster, wanted)
+        records = (one for part in parts for one in _read(cluster, part, start, follow=follow))
         for found in itertools.islice(records, most):
             shown(*found)
             if follow:
                 sys.stdout.flush()
     sys.stdout.flush()
+
+
+def _away_last(cluster: Cluster, partitions: list[TopicPartition]) -> list[list[TopicPartition]]:
+    """Partitions whose store is away come after the others: those are read meanwhile."""
+    with cluster.impatient():
+        _, away = Admin(cluster).known_offsets(dict.fromkeys(partitions, LATEST))
+    parts = [[one for one in partitions if one not in away], list(away)]
+    return [part for part in parts if part]
+
+
+def _read(
+    cluster: Cluster, partitions: list[TopicPartition], start: Where, *, follow: bool
+) -> Iterator[tuple[str, int, Record]]:
+    return Reader(cluster).read(offsets_at(Admin(cluster), partitions, start), follow=follow)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,13 @@ import sys
 import click
 
 from headrace.cli.cluster_option import cluster_options
-from headrace.cli.output import count_of, number, print_facts, print_json, print_table, text, word
+from headrace.cli.output import MISSING, count_of, number, print_facts, print_json, print_table, text, word
 from headrace.cli.quantities import parse_size, parse_time, show_approximate_size, show_size, show_time
 from headrace.cli.topics.view import TopicDetail, TopicView, listing, topic_id, view_details, view_topics
 from headrace.cli.transactions.view import show_open
+from headrace.cli.unknown import Unknown, impatient
 from headrace.client import Admin, Cluster
-from headrace.client.admin import DEFAULT_COUNT
+from headrace.client.admin import DEFAULT_COUNT, of_topic
 from headrace.store.cluster.identity import kafka_uuid
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -100,6 +101,7 @@ def create(
 @click.argument("pattern", required=False)
 @json_option
 @cluster_options
+@impatient
 def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
     """List topics with their counts; only those that match PATTERN, if given.
 
@@ -109,7 +111,9 @@ def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
       headrace topics list 'orders-*' --json
     """
     found = [t for t in Admin(cluster).list_topics() if pattern is None or fnmatch.fnmatchcase(t.name, pattern)]
-    listed = [listing(topic) for topic in view_topics(cluster, found)]
+    unknown = Unknown()
+    views, missing = view_topics(cluster, found)
+    listed = [listing(one, unknown.note_partitions(one.name, of_topic(missing, one.name))) for one in views]
     if as_json:
         print_json(listed)
     elif not listed:
@@ -117,6 +121,7 @@ def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
     else:
         columns = [text("TOPIC"), number("PARTITIONS"), number("RECORDS"), number("SIZE"), word("ID")]
         print_table(columns, [(t.name, t.partitions, t.records, _size(t.size_bytes), t.id) for t in listed])
+    unknown.end()
 
 
 @topics.command()
@@ -124,6 +129,7 @@ def list_topics(cluster: Cluster, pattern: str | None, as_json: bool) -> None:
 @click.option("--all-configs", is_flag=True, help="Also show configs with default values.")
 @json_option
 @cluster_options
+@impatient
 def describe(cluster: Cluster, names: tuple[str, ...], all_configs: bool, as_json: bool) -> None:
     """Show topics: ids, partitions, and non-default configs.
 
@@ -133,24 +139,27 @@ def describe(cluster: Cluster, names: tuple[str, ...], all_configs: bool, as_jso
       headrace topics describe orders --all-configs --json
     """
     admin = Admin(cluster)
-    views = view_topics(cluster, [admin.describe_topic(name) for name in names])
+    unknown = Unknown()
+    views, missing = view_topics(cluster, [admin.describe_topic(name) for name in names])
+    for view in views:
+        unknown.note_partitions(view.name, of_topic(missing, view.name))
     details = [view_details(admin, view, all_configs=all_configs) for view in views]
     if as_json:
         print_json(details)
-        return
-    for at, topic in enumerate(details):
+    for at, topic in enumerate(() if as_json else details):
         if at:
             click.echo()
         _show(topic)
+    unknown.end()
 
 
 def _show(topic: TopicDetail) -> None:
-    facts = [
+    facts: list[tuple[str, str | int | None]] = [
         ("id", topic.id),
         ("Kafka's id", topic.topic_id),
         *([("locator", topic.locator)] if topic.locator else []),
         ("partitions", str(len(topic.partitions))),
-        ("records", f"{topic.records:,}"),
+        ("records", MISSING if topic.records is None else topic.records),
         ("size", _size(topic.size_bytes)),
     ]
     print_facts(topic.name, facts)

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from headrace.cli.unknown import PartitionTrouble, Trouble, trouble_of
 from headrace.client import Admin, Cluster, Transactions, UnsupportedApi
-from headrace.client.admin import ConfigEntry, TopicInfo
+from headrace.client.admin import ConfigEntry, Missing, TopicInfo
 from headrace.client.cluster import by_topic
 from headrace.client.transactions import OpenTransaction
 from headrace.store.cluster.identity import kafka_uuid, ulid
@@ -31,19 +32,21 @@ SET_FOR_TOPIC = "topic"
 """The source of a config that was set for the topic itself."""
 
 
-class PartitionView(Struct, frozen=True):
+class PartitionView(Struct, frozen=True, omit_defaults=True):
     partition: int
     leader: int
     leader_epoch: int
     replicas: list[int]
     isr: list[int]
-    start: int
-    end: int
+    start: int | None
+    end: int | None
+    """None if its store is away."""
     size_bytes: int | None
+    trouble: Trouble | None = None
 
     @property
-    def records(self) -> int:
-        return self.end - self.start
+    def records(self) -> int | None:
+        return None if self.start is None or self.end is None else self.end - self.start
 
 
 class TopicView(Struct, frozen=True):
@@ -53,13 +56,15 @@ class TopicView(Struct, frozen=True):
     partitions: list[PartitionView]
 
     @property
-    def records(self) -> int:
-        return sum(p.records for p in self.partitions)
+    def records(self) -> int | None:
+        """None if they are not known of every partition."""
+        counts = [p.records for p in self.partitions]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     @property
     def size_bytes(self) -> int | None:
         sizes = [p.size_bytes for p in self.partitions if p.size_bytes is not None]
-        return sum(sizes) if sizes else None
+        return sum(sizes) if sizes and not any(p.trouble for p in self.partitions) else None
 
 
 class ConfigView(Struct, frozen=True):
@@ -90,15 +95,16 @@ class TopicDetail(TopicView, frozen=True, omit_defaults=True):
     """If the broker has organisations."""
 
 
-class TopicListing(Struct, frozen=True):
-    """A topic in a list."""
+class TopicListing(Struct, frozen=True, omit_defaults=True):
+    """A topic in a list; `records` is null if some partitions are unknown now."""
 
     name: str
     id: str
     topic_id: str
     partitions: int
-    records: int
+    records: int | None
     size_bytes: int | None
+    unknown: list[PartitionTrouble] = []
 
 
 def topic_id(bits: bytes) -> str:
@@ -106,19 +112,21 @@ def topic_id(bits: bytes) -> str:
     return f"top_{ulid(bits)}" if bits != ZERO_UUID else ""
 
 
-def listing(topic: TopicView) -> TopicListing:
-    return TopicListing(topic.name, topic.id, topic.topic_id, len(topic.partitions), topic.records, topic.size_bytes)
+def listing(topic: TopicView, unknown: list[PartitionTrouble]) -> TopicListing:
+    count = len(topic.partitions)
+    return TopicListing(topic.name, topic.id, topic.topic_id, count, topic.records, topic.size_bytes, unknown)
 
 
-def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView]:
-    """These topics with the offsets of their partitions, in one request each."""
+def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> tuple[list[TopicView], Missing]:
+    """These topics with the offsets of their partitions, in one request each, and the partitions that are away."""
     topics = list(topics)
     partitions = [(topic.name, p.index) for topic in topics for p in topic.partitions]
     admin = Admin(cluster)
-    starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST)) if partitions else {}
-    ends = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    starts, missing = admin.known_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends, without_end = admin.known_offsets(dict.fromkeys(partitions, LATEST))
+    missing |= without_end
     sizes = _sizes(cluster, partitions)
-    return [
+    views = [
         TopicView(
             name=topic.name,
             id=topic_id(topic.topic_id),
@@ -130,15 +138,18 @@ def view_topics(cluster: Cluster, topics: Iterable[TopicInfo]) -> list[TopicView
                     leader_epoch=p.leader_epoch,
                     replicas=p.replicas,
                     isr=p.isr,
-                    start=starts[topic.name, p.index].offset,
-                    end=ends[topic.name, p.index].offset,
-                    size_bytes=sizes.get((topic.name, p.index)),
+                    start=starts[key].offset if key in starts else None,
+                    end=ends[key].offset if key in ends else None,
+                    size_bytes=sizes.get(key),
+                    trouble=trouble_of(missing[key]) if key in missing else None,
                 )
                 for p in topic.partitions
+                for key in [(topic.name, p.index)]
             ],
         )
         for topic in topics
     ]
+    return views, missing
 
 
 def view_details(admin: Admin, topic: TopicView, *, all_configs: bool) -> TopicDetail:

@@ -8,8 +8,10 @@ from msgspec import Struct
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.output import print_facts, print_json, print_table, text, word
 from headrace.cli.transactions.view import age, show_open
+from headrace.cli.unknown import Trouble, Unknown, impatient, is_away, note_nodes
 from headrace.client import Cluster, Transactions
 from headrace.client.transactions import OpenTransaction
+from headrace.wire.errors import KafkaError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -27,6 +29,12 @@ class TransactionView(Struct, frozen=True):
     open: list[OpenTransaction]
 
 
+class UnknownTransaction(Trouble, frozen=True):
+    """A transactional id of which nothing is known now."""
+
+    transactional_id: str
+
+
 @click.group()
 def transactions() -> None:
     """List, describe and abort transactions."""
@@ -36,6 +44,7 @@ def transactions() -> None:
 @click.option("--state", "states", multiple=True, help="Only ids in this state, such as Ongoing. May be repeated.")
 @json_option
 @cluster_options
+@impatient
 def list_transactions(cluster: Cluster, states: tuple[str, ...], as_json: bool) -> None:
     """List transactional ids with their states.
 
@@ -45,20 +54,25 @@ def list_transactions(cluster: Cluster, states: tuple[str, ...], as_json: bool) 
       headrace transactions list --state Ongoing --json
     """
     wanted = {state.lower() for state in states}
-    found = [one for one in Transactions(cluster).listed() if not wanted or one.state.lower() in wanted]
+    unknown = Unknown()
+    known, missing = Transactions(cluster).known()
+    found = [one for one in known if not wanted or one.state.lower() in wanted]
+    troubles = note_nodes(unknown, missing, "transactional ids")
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json([*found, *troubles])
+    elif not found and not troubles:
         click.echo("no transactional ids")
-    else:
+    elif found:
         columns = [text("TRANSACTIONAL ID"), word("STATE"), word("PRODUCER ID")]
         print_table(columns, [(one.transactional_id, one.state, str(one.producer_id)) for one in found])
+    unknown.end()
 
 
 @transactions.command()
 @click.argument("names", nargs=-1, required=True, metavar="ID...")
 @json_option
 @cluster_options
+@impatient
 def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """Show transactional ids: state, producer, and open transactions per partition.
 
@@ -67,11 +81,20 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
       headrace transactions describe mover
       headrace transactions describe mover --json
     """
-    views = [_view(cluster, name) for name in names]
+    unknown = Unknown()
+    views: list[TransactionView] = []
+    troubles: list[UnknownTransaction] = []
+    for name in names:
+        try:
+            views.append(_view(cluster, name))
+        except KafkaError as error:
+            if not is_away(error):
+                raise
+            trouble = unknown.note(name, error)
+            troubles.append(UnknownTransaction(trouble.error, trouble.why, name))
     if as_json:
-        print_json(views)
-        return
-    for at, view in enumerate(views):
+        print_json([*views, *troubles])
+    for at, view in enumerate(() if as_json else views):
         if at:
             click.echo()
         facts = [
@@ -85,6 +108,7 @@ def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
         if view.open:
             click.echo()
             show_open(view.open)
+    unknown.end()
 
 
 def _view(cluster: Cluster, name: str) -> TransactionView:

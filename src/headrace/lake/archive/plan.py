@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from headrace.client import Admin, Cluster
-from headrace.client.admin import ConfigEntry, TopicInfo
+from headrace.client.admin import ConfigEntry, Missing, TopicInfo, missing_error
 from headrace.lake.table.names import organisation_of_folder
 from headrace.lake.table.table import TopicTable
 from headrace.wire.errors import KafkaError
@@ -112,12 +112,20 @@ def is_dense(configs: Iterable[ConfigEntry]) -> bool:
 
 def hot_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
     """The current offsets [start, end) of a topic's partitions."""
-    if not partitions:
-        return {}
+    found, missing = known_ranges(cluster, topic, partitions)
+    if missing:
+        raise missing_error(missing)
+    return found
+
+
+def known_ranges(cluster: Cluster, topic: str, partitions: Sequence[int]) -> tuple[dict[int, tuple[int, int]], Missing]:
+    """The same of those that are known now, and the others."""
     admin = Admin(cluster)
-    starts = admin.list_offsets({(topic, p): EARLIEST for p in partitions})
-    ends = admin.list_offsets({(topic, p): LATEST for p in partitions}, read_committed=True)
-    return {p: (starts[topic, p].offset, ends[topic, p].offset) for p in partitions}
+    starts, missing = admin.known_offsets({(topic, p): EARLIEST for p in partitions})
+    ends, without_end = admin.known_offsets({(topic, p): LATEST for p in partitions}, read_committed=True)
+    missing |= without_end
+    known = [p for p in partitions if (topic, p) not in missing]
+    return {p: (starts[topic, p].offset, ends[topic, p].offset) for p in known}, missing
 
 
 def check_topics(cluster: Cluster, names: Sequence[str]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from headrace.client import Admin, Cluster
-from headrace.lake.archive.plan import hot_ranges
+from headrace.client.admin import Missing
+from headrace.lake.archive.plan import known_ranges
 from headrace.lake.storage.place import Place
 from headrace.lake.table.catalogue import OnElsewhere, OnRefused, tables_in
 from headrace.lake.table.names import RangeFile
@@ -15,7 +16,7 @@ from headrace.lake.table.snapshot import Coverage
 from headrace.lake.table.table import TopicTable
 
 
-class PartitionStatus(msgspec.Struct, frozen=True):
+class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """A partition: offsets [start, end) in the topic (hot) and in the table (cold). None: not there."""
 
     topic: str
@@ -38,6 +39,11 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     """End of the archive's last commit; above `cold_end` if rows were removed from the table since."""
     last_commit_ms: int
     table: str
+    is_away: bool = False
+    """Whether the broker cannot say the offsets in the topic now."""
+
+
+OnMissing = Callable[[Missing], object]
 
 
 def lake_status(
@@ -46,8 +52,12 @@ def lake_status(
     topics: Sequence[str] = (),
     refused: OnRefused | None = None,
     elsewhere: OnElsewhere = lambda topic, cluster_id: None,
+    missing: OnMissing = lambda found: None,
 ) -> list[PartitionStatus]:
-    """All partitions of all tables, including those of their topics that are not archived yet."""
+    """All partitions of all tables, including those of their topics that are not archived yet.
+
+    `missing` is told the partitions of which the broker cannot say the offsets now.
+    """
     live = {topic.name: topic for topic in Admin(cluster).list_topics()}
     found: list[PartitionStatus] = []
     for table in tables_in(lake, topics, refused):
@@ -57,14 +67,24 @@ def lake_status(
         # A topic of the same name with another id is another topic.
         is_live = topic is not None and topic.topic_id == table.identity.topic_id
         indexes = {p.index for p in topic.partitions} if topic is not None and is_live else set()
-        hot = hot_ranges(cluster, name, sorted(indexes))
+        hot, away = known_ranges(cluster, name, sorted(indexes))
+        missing(away)
         last_ms, lost = table.last_commit().timestamp_ms, table.snapshot.find_lost()
-        found += [_status(table, p, hot.get(p), lost, last_ms) for p in sorted(indexes | set(table.coverage))]
+        found += [
+            _status(table, p, hot.get(p), lost, last_ms, is_away=(name, p) in away)
+            for p in sorted(indexes | set(table.coverage))
+        ]
     return found
 
 
 def _status(
-    table: TopicTable, partition: int, hot: tuple[int, int] | None, lost: Sequence[RangeFile], last_commit_ms: int
+    table: TopicTable,
+    partition: int,
+    hot: tuple[int, int] | None,
+    lost: Sequence[RangeFile],
+    last_commit_ms: int,
+    *,
+    is_away: bool,
 ) -> PartitionStatus:
     files = [file for file in table.of(partition).files if file not in lost]
     covered = Coverage(files) if files else None
@@ -86,6 +106,7 @@ def _status(
         committed=table.transaction_version(partition),
         last_commit_ms=last_commit_ms,
         table=str(table.place),
+        is_away=is_away,
     )
 
 
