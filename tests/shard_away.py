@@ -16,7 +16,7 @@ from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.clusters import ClusterOfServers, running
 from tests.conftest import NO_RETENTION
 
-LOGS, STREAMS = "orders", "clicks"
+LOGS, STREAMS, TIERED = "orders", "clicks", "sales"
 PARTITIONS = 12
 RECORDS = 3
 NAMES = [f"name-{number}" for number in range(8)]
@@ -57,7 +57,7 @@ def shard_away(folder: Path, key: str, **settings: object) -> Iterator[ShardAway
         )
         try:
             with Cluster(broker.start().address, 30.0) as cluster:
-                _fill(cluster)
+                _fill(cluster, tiered="lake" in settings)
                 victim = servers.owner_of_key(key)
                 names = "\n".join(name.decode() for name in victim.ask("KEYS", "*"))
                 victim.send_signal(SIGSTOP)
@@ -81,10 +81,12 @@ def shard_away(folder: Path, key: str, **settings: object) -> Iterator[ShardAway
             broker.end()
 
 
-def _fill(cluster: Cluster) -> None:
+def _fill(cluster: Cluster, *, tiered: bool) -> None:
     admin, groups, transactions = Admin(cluster), Groups(cluster), Transactions(cluster)
     admin.create_topic(LOGS, PARTITIONS)
     admin.create_topic(STREAMS, PARTITIONS, {"headrace.format": "stream"})
+    if tiered:
+        admin.create_topic(TIERED, PARTITIONS, {"remote.storage.enable": "true"})
     places = [(topic, partition) for topic in (LOGS, STREAMS) for partition in range(PARTITIONS)]
     with Producer(cluster) as producer:
         for topic, partition in places:

@@ -12,12 +12,15 @@ from headrace.client.admin import GROUP
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from headrace.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from tests.shard_away import GROUPS_KEY, NAMES, RECORDS, STREAMS, ShardAway, shard_away
+from headrace.wire.special_times import LATEST
+from tests.shard_away import GROUPS_KEY, LOGS, NAMES, PARTITIONS, RECORDS, STREAMS, TIERED, ShardAway, shard_away
 
 
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardAway]:
-    with shard_away(tmp_path_factory.mktemp("away"), GROUPS_KEY) as found:
+    folder = tmp_path_factory.mktemp("away")
+    (folder / "lake").mkdir()
+    with shard_away(folder, GROUPS_KEY, lake=folder / "lake") as found:
         yield found
 
 
@@ -53,12 +56,23 @@ def test_sizes_of_partitions_on_other_servers_are_told(away: ShardAway, cluster:
     [result] = answer.results
     assert result.error_code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
     sizes = {topic.name: {p.partition_index for p in topic.partitions} for topic in result.topics}
-    assert sizes == {"orders": set(away.there(away.logs)), STREAMS: set(away.there(away.streams))}
+    assert sizes.keys() == {LOGS, STREAMS, TIERED}
+    assert sizes[LOGS] == set(away.there(away.logs))
+    assert sizes[STREAMS] == set(away.there(away.streams))
 
 
 def test_facts_about_streams_on_other_servers_are_told(away: ShardAway, cluster: Cluster) -> None:
     [told] = Admin(cluster).describe_configs(STREAMS, keys=["headrace.stream"])
     assert [one["partition"] for one in json.loads(told.value or "")] == away.there(away.streams)
+
+
+def test_what_leaders_on_other_servers_noted_about_tiering_is_told(away: ShardAway, cluster: Cluster) -> None:
+    [told] = Admin(cluster).describe_configs(TIERED, keys=["headrace.tiering"])
+    there = {one["partition"] for one in json.loads(told.value or "")}
+    places = [(TIERED, partition) for partition in range(PARTITIONS)]
+    known, missing = Admin(cluster).known_offsets(dict.fromkeys(places, LATEST))
+    assert there == {partition for _, partition in known}
+    assert missing
 
 
 def test_records_behind_are_counted_where_they_can_be(away: ShardAway, cluster: Cluster) -> None:

@@ -101,6 +101,12 @@ def test_transactional_ids_are_listed_as_far_as_they_are_known(away: ShardAway) 
     assert all(f"unknown now: {name}: " in ran.err for name in away.transactions)
 
 
+def test_a_record_that_is_not_sent_names_its_partition(away: ShardAway) -> None:
+    lost = away.logs[0]
+    said = run(away, "produce", LOGS, "late", "--partition", lost, "--timeout", 3).sentence()
+    assert said.startswith(f"{LOGS}-{lost}: ")
+
+
 def test_records_of_other_partitions_are_read_first(away: ShardAway) -> None:
     ran = run_command("consume", LOGS, "--json", "--timeout", 2, HEADRACE_BOOTSTRAP=away.broker.address)
     assert {line["partition"] for line in ran.json_lines} == set(away.there(away.logs))

@@ -179,8 +179,8 @@ class Access(Checks):
                 self._organisation.forget(topic)
                 self.note("deleted a topic", topic=topic.name)
 
-    async def standing(self, topic: Topic) -> list[Standing]:
-        """The tiering state of a topic."""
+    async def standing(self, topic: Topic) -> dict[int, Standing]:
+        """The tiering state of a topic, by partition."""
         return await self._organisation.standing(topic)
 
     def charge_mutations(self, partitions: int) -> None:

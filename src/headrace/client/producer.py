@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.client.cluster import Cluster, by_topic
 from headrace.client.connection import BrokerConnection, check
-from headrace.client.errors import RetriableError
+from headrace.client.errors import AWAY, TEMPORARY, RetriableError
 from headrace.client.partitioner import partition_for_key
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -197,7 +197,10 @@ class Producer:
     def _settle(self, topic: str, result: PartitionProduceResponse, batches: _Batches) -> KafkaError | None:
         """Fills in the offsets of an acknowledged batch, or returns its error."""
         if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            return self.cluster.topic_error(topic, result.error_code, result.error_message)
+            words = result.error_message
+            if result.error_code in AWAY:  # other partitions may have their records
+                words = f"{topic}-{result.index}: {words or TEMPORARY[ErrorCode(result.error_code)]}"
+            return self.cluster.topic_error(topic, result.error_code, words)
         _, sent = batches.pop((topic, result.index))
         if result.base_offset >= 0:
             for delta, record in enumerate(sent):

@@ -142,7 +142,7 @@ class Organisation:
             empty.update(number for number, length in zip(some, lengths, strict=True) if not length)
         return empty
 
-    async def standing(self, topic: Topic) -> list[Standing]:
+    async def standing(self, topic: Topic) -> dict[int, Standing]:
         """The tiering state of a topic's partitions, by number."""
         return await standing_of(self._store, self.keys, topic)
 

@@ -31,11 +31,11 @@ class PartitionTiering(msgspec.Struct, frozen=True):
 
 
 async def tiering_of(access: Access, topic: Topic) -> str:
-    """All partitions of a topic, as JSON."""
+    """The partitions of a topic whose server is there, as JSON."""
     cold = access.broker.store.cold
     found = []
     away: str | None = None
-    for number, standing in enumerate(await access.standing(topic)):
+    for number, standing in (await access.standing(topic)).items():
         lake_end = lake_bytes = None
         if away is None:
             try:

@@ -57,6 +57,8 @@ class LakeTopic(msgspec.Struct, frozen=True):
     partitions: list[LakePartition]
     cold_records: int
     table: LakeTable
+    missing: list[int] = []
+    """Partitions whose server is away."""
 
 
 class LakeShown(msgspec.Struct, frozen=True):
@@ -116,10 +118,12 @@ class StreamsShown(msgspec.Struct, frozen=True):
 def show_lake(cluster: Cluster, question: ApiQuestion) -> LakeShown:
     names = _having(cluster, question, TIERED, "true")
     page = page_of(len(names), question.number("page", 1, 1, 1_000_000), _PAGE_SIZE)
-    return LakeShown([_lake_topic(cluster, name) for name in names[page.first : page.last]], len(names), *page[2:])
+    counts = {topic.name: len(topic.partitions) for topic in all_topics(cluster, question)}
+    topics = [_lake_topic(cluster, name, counts.get(name, 0)) for name in names[page.first : page.last]]
+    return LakeShown(topics, len(names), *page[2:])
 
 
-def _lake_topic(cluster: Cluster, name: str) -> LakeTopic:
+def _lake_topic(cluster: Cluster, name: str, count: int) -> LakeTopic:
     partitions = []
     for _, tier in sorted(tiering_of(cluster, name).items()):
         lag = None if tier.end is None else max(tier.end - (tier.lake_end or tier.log_start), 0)
@@ -130,7 +134,9 @@ def _lake_topic(cluster: Cluster, name: str) -> LakeTopic:
             )
         )  # fmt: skip
     table = read_fact(cluster, name, TABLE, LakeTable) or LakeTable(trouble="The broker does not report it.")
-    return LakeTopic(name, partitions, sum(p.local_start - p.log_start for p in partitions), table)
+    there = {p.partition for p in partitions}
+    missing = [p for p in range(count) if p not in there] if there else []
+    return LakeTopic(name, partitions, sum(p.local_start - p.log_start for p in partitions), table, missing)
 
 
 def show_streams(cluster: Cluster, question: ApiQuestion) -> StreamsShown:

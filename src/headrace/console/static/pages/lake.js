@@ -24,7 +24,8 @@ export default async function lake(area) {
     const found = await get("/lake", { page: to, search: search.input.value });
     page = found.page;
     const topics = found.topics.map((topic) => h("section", { class: "panel" }, h("h2", {}, link(`#/topics/${part(topic.topic)}/partitions`, topic.topic), h("span", { class: "soft" }, ` · ${number(topic.cold_records)} records only in the lake`)), facts(topic.table),
-      table(`Lake of ${topic.topic}`, COLUMNS, topic.partitions.map((p) => cells(COLUMNS, [p.partition, number(p.log_start), number(p.local_start), number(p.lake_end), number(p.end), number(p.lag), number(p.local_start - p.log_start), bytes(p.lake_bytes), p.trouble || "–"])), "The broker does not report its progress.")));
+      table(`Lake of ${topic.topic}`, COLUMNS, topic.partitions.map((p) => cells(COLUMNS, [p.partition, number(p.log_start), number(p.local_start), number(p.lake_end), number(p.end), number(p.lag), number(p.local_start - p.log_start), bytes(p.lake_bytes), p.trouble || "–"])), "The broker does not report its progress."),
+      topic.missing.length ? h("p", { class: "error" }, `The servers of these partitions are away: ${topic.missing.join(", ")}.`) : null));
     fill(list, topics.length ? topics : h("section", { class: "panel" }, h("p", {}, search.input.value ? "No tiered topic matches." : "No topic is tiered (remote.storage.enable=true): all records are in Redis.")), found.pages > 1 ? pager(found, load) : null);
   }
   fill(area, h("div", { class: "head" }, h("h1", {}, "Lake"), h("span", { class: "soft" }, "topics whose old records are moved out of Redis"), search.box), list);
