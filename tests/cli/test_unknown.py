@@ -66,7 +66,7 @@ def test_groups_are_described_and_those_that_are_away_named(away: ShardAway) -> 
     for name, one in described.items():
         if name in away.groups:
             assert one["error"] == "COORDINATOR_NOT_AVAILABLE"
-            assert f"unknown now: {name}: the store is unavailable" in ran.err
+            assert f"Error: {name}: the store is unavailable" in ran.err
             continue
         behind = {(p["topic"], p["partition"]): (p["records"], p.get("trouble")) for p in one["positions"]}
         assert {count for place, (count, trouble) in behind.items() if trouble is None} == {RECORDS}
@@ -95,10 +95,10 @@ def test_transactional_ids_are_listed_as_far_as_they_are_known(away: ShardAway) 
     ran = run(away, "transactions", "list", "--json")
     assert [one["transactional_id"] for one in ran.json if "error" not in one] == known
     assert [(one["node"], one["error"]) for one in ran.json if "error" in one] == [(0, "COORDINATOR_NOT_AVAILABLE")]
-    assert "unknown now: some transactional ids of node 0: " in ran.err
+    assert "Error: some transactional ids of node 0: " in ran.err
     ran = run(away, "transactions", "describe", *NAMES, "--json")
     assert [one["transactional_id"] for one in ran.json] == known + away.transactions
-    assert all(f"unknown now: {name}: " in ran.err for name in away.transactions)
+    assert all(f"Error: {name}: " in ran.err for name in away.transactions)
 
 
 def test_a_record_that_is_not_sent_names_its_partition(away: ShardAway) -> None:

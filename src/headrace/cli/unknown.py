@@ -23,20 +23,20 @@ Result = TypeVar("Result")
 Where = TypeVar("Where", str, int)
 
 
-class Trouble(Struct, frozen=True):
+class Reason(Struct, frozen=True):
     """Why something is unknown."""
 
     error: str
     why: str
 
 
-class PartitionTrouble(Trouble, frozen=True):
+class PartitionTrouble(Reason, frozen=True):
     """The same of some partitions."""
 
     partitions: list[int]
 
 
-class NodeTrouble(Trouble, frozen=True):
+class NodeTrouble(Reason, frozen=True):
     """The same of some of what a node looks after: it is not known of which."""
 
     node: int
@@ -49,7 +49,7 @@ class Unknown:
         self._lines: list[str] = []
         self._is_any = False
 
-    def note(self, what: str, error: KafkaError) -> Trouble:
+    def note(self, what: str, error: KafkaError) -> Reason:
         """Something that is not known."""
         trouble = trouble_of(error)
         self._lines.append(f"{what}: {trouble.why} ({trouble.error})")
@@ -57,7 +57,7 @@ class Unknown:
 
     def note_partitions(self, topic: str, missing: Mapping[int, KafkaError], what: str = "") -> list[PartitionTrouble]:
         """Partitions of a topic of which something is not known; by reason."""
-        by_reason: dict[Trouble, list[int]] = {}
+        by_reason: dict[Reason, list[int]] = {}
         for partition, error in sorted(missing.items()):
             by_reason.setdefault(trouble_of(error), []).append(partition)
         for trouble, partitions in by_reason.items():
@@ -68,7 +68,7 @@ class Unknown:
     def say(self) -> None:
         """Names it all, once."""
         while self._lines:
-            click.echo(f"unknown now: {self._lines.pop(0)}", err=True)
+            click.echo(f"Error: {self._lines.pop(0)}", err=True)
             self._is_any = True
 
     def end(self) -> None:
@@ -78,15 +78,18 @@ class Unknown:
             raise click.exceptions.Exit(1)
 
 
-def note_nodes(unknown: Unknown, missing: Mapping[int, KafkaError], what: str) -> list[NodeTrouble]:
-    """Nodes that may have more than they can list now."""
+def note_nodes(unknown: Unknown, missing: Mapping[int, KafkaError], what: str, *, is_any: bool) -> list[NodeTrouble]:
+    """Nodes that may have more than they can list now; raises if there is nothing to show beside that."""
+    if not is_any:
+        for error in missing.values():
+            raise error
     noted = ((node, unknown.note(f"some {what} of node {node}", error)) for node, error in missing.items())
     return [NodeTrouble(trouble.error, trouble.why, node) for node, trouble in noted]
 
 
-def trouble_of(error: KafkaError) -> Trouble:
+def trouble_of(error: KafkaError) -> Reason:
     """The error in words."""
-    return Trouble(error.code.name, words_for(error))
+    return Reason(error.code.name, words_for(error))
 
 
 def is_away(error: KafkaError) -> bool:

@@ -11,7 +11,7 @@ from headrace.cli.cluster_option import cluster_options
 from headrace.cli.groups.reset import reset
 from headrace.cli.groups.view import GroupView, PositionView, sum_records, view_group, view_positions
 from headrace.cli.output import Cell, number, print_facts, print_json, print_table, ranges, text, word
-from headrace.cli.unknown import PartitionTrouble, Trouble, Unknown, impatient, is_away, note_nodes
+from headrace.cli.unknown import PartitionTrouble, Reason, Unknown, impatient, is_away, note_nodes
 from headrace.client import Cluster, Groups
 from headrace.client.admin import Missing, of_topic
 from headrace.client.group_types import CLASSIC
@@ -45,7 +45,7 @@ def list_groups(cluster: Cluster, states: tuple[str, ...], as_json: bool) -> Non
     unknown = Unknown()
     known, missing = Groups(cluster).known_groups()
     found = [g for g in known if not wanted or g.state.lower() in wanted]
-    troubles = note_nodes(unknown, missing, "groups")
+    troubles = note_nodes(unknown, missing, "groups", is_any=bool(known))
     if as_json:
         print_json([*found, *troubles])
     elif not found and not troubles:
@@ -149,7 +149,7 @@ def _show_positions(view: GroupView) -> None:
     print_table(columns, rows)
 
 
-class UnknownGroup(Trouble, frozen=True):
+class UnknownGroup(Reason, frozen=True):
     """A group of which nothing is known now."""
 
     group: str
@@ -188,7 +188,7 @@ def lag(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
     """
     unknown = Unknown()
     listed, missing_nodes = Groups(cluster).known_groups()
-    troubles: list[Trouble] = [] if names else [*note_nodes(unknown, missing_nodes, "groups")]
+    troubles: list[Reason] = [] if names else [*note_nodes(unknown, missing_nodes, "groups", is_any=bool(listed))]
     types = {group.group_id: group.type for group in listed}
     lags: list[TopicLag] = []
     for name in names or types:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from headrace.cli.unknown import Trouble, trouble_of
+from headrace.cli.unknown import Reason, trouble_of
 from headrace.client import Admin, BrokerUnreachable, Cluster, Groups, UnsupportedApi
 from headrace.client.admin import GROUP, Missing
 from headrace.client.group_details import records_behind
@@ -46,7 +46,7 @@ class PositionView(Struct, frozen=True, omit_defaults=True):
     """The lag in records: equal to `lag` except in topics of format `stream`; None if unknown."""
     metadata: str
     member: int | None
-    trouble: Trouble | None = None
+    trouble: Reason | None = None
     """Why the end is not known now."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from headrace.cli.unknown import PartitionTrouble, Trouble, trouble_of
+from headrace.cli.unknown import PartitionTrouble, Reason, trouble_of
 from headrace.client import Admin, Cluster, Transactions, UnsupportedApi
 from headrace.client.admin import ConfigEntry, Missing, TopicInfo
 from headrace.client.cluster import by_topic
@@ -42,7 +42,7 @@ class PartitionView(Struct, frozen=True, omit_defaults=True):
     end: int | None
     """None if its store is away."""
     size_bytes: int | None
-    trouble: Trouble | None = None
+    trouble: Reason | None = None
 
     @property
     def records(self) -> int | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from headrace.cli.cluster_option import cluster_options
 from headrace.cli.output import print_facts, print_json, print_table, text, word
 from headrace.cli.transactions.view import age, show_open
-from headrace.cli.unknown import Trouble, Unknown, impatient, is_away, note_nodes
+from headrace.cli.unknown import Reason, Unknown, impatient, is_away, note_nodes
 from headrace.client import Cluster, Transactions
 from headrace.client.transactions import OpenTransaction
 from headrace.wire.errors import KafkaError
@@ -29,7 +29,7 @@ class TransactionView(Struct, frozen=True):
     open: list[OpenTransaction]
 
 
-class UnknownTransaction(Trouble, frozen=True):
+class UnknownTransaction(Reason, frozen=True):
     """A transactional id of which nothing is known now."""
 
     transactional_id: str
@@ -57,7 +57,7 @@ def list_transactions(cluster: Cluster, states: tuple[str, ...], as_json: bool) 
     unknown = Unknown()
     known, missing = Transactions(cluster).known()
     found = [one for one in known if not wanted or one.state.lower() in wanted]
-    troubles = note_nodes(unknown, missing, "transactional ids")
+    troubles = note_nodes(unknown, missing, "transactional ids", is_any=bool(known))
     if as_json:
         print_json([*found, *troubles])
     elif not found and not troubles:
