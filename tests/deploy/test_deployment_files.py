@@ -155,3 +155,7 @@ def test_units_pass_flags_that_exist() -> None:
         assert command == "serve"
         names = [flag.removeprefix("--").replace("-", "_") for flag in flags[::2]]
         assert set(names) <= {"config", "data_dir", "node_id"}
+
+
+def test_a_node_that_the_kernel_ends_for_its_memory_ends_no_other() -> None:
+    assert "\nOOMPolicy=continue\n" in (DEPLOY / "systemd" / "headrace.service").read_text()
