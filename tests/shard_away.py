@@ -15,6 +15,7 @@ from headrace.wire.special_times import EARLIEST, LATEST
 from tests.broker_process import BrokerProcess, free_port, wait_until
 from tests.clusters import ClusterOfServers, running
 from tests.conftest import NO_RETENTION
+from tests.lake.local_archive import archive_locally
 
 LOGS, STREAMS, TIERED = "orders", "clicks", "sales"
 PARTITIONS = 12
@@ -35,6 +36,8 @@ class ShardAway(msgspec.Struct, frozen=True):
     streams: list[int]
     groups: list[str]
     transactions: list[str]
+    lake: Path
+    """With a table of the first topic."""
 
     def there(self, away: list[int]) -> list[int]:
         return [partition for partition in range(PARTITIONS) if partition not in away]
@@ -58,6 +61,7 @@ def shard_away(folder: Path, key: str, **settings: object) -> Iterator[ShardAway
         try:
             with Cluster(broker.start().address, 30.0) as cluster:
                 _fill(cluster, tiered="lake" in settings)
+                archive_locally(broker.address, folder / "lake", LOGS)
                 victim = servers.owner_of_key(key)
                 names = "\n".join(name.decode() for name in victim.ask("KEYS", "*"))
                 victim.send_signal(SIGSTOP)
@@ -68,6 +72,7 @@ def shard_away(folder: Path, key: str, **settings: object) -> Iterator[ShardAway
                         sorted({int(n) for n in re.findall(rf"\{{{STREAMS}:(\d+)\}}", names)}),
                         sorted(set(re.findall(r"\{(name-\d)\}:offsets", names))),
                         sorted(set(re.findall(r"\{txn:(name-\d)\}", names))),
+                        folder / "lake",
                     )
                     assert all(away.there(them) and them for them in (away.logs, away.streams))
                     assert 0 < len(away.groups) < len(NAMES)

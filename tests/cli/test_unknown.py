@@ -101,6 +101,17 @@ def test_transactional_ids_are_listed_as_far_as_they_are_known(away: ShardAway) 
     assert all(f"Error: {name}: " in ran.err for name in away.transactions)
 
 
+def test_the_state_of_tables_is_shown_with_the_partitions_that_are_there(away: ShardAway) -> None:
+    ran = run(away, "lake", "status", "--lake", away.lake, "--json")
+    assert [row["partition"] for row in ran.json if row.get("is_away")] == away.logs
+    for row in ran.json:
+        assert (row["hot_end"], row["lag"]) == ((None, None) if row.get("is_away") else (RECORDS, 0))
+        assert row["cold_end"] == RECORDS
+    assert f"Error: {LOGS}, partitions {ranges(away.logs)}: " in ran.err
+    ran = run(away, "lake", "status", "--lake", away.lake)
+    assert "deleted" not in ran.out
+
+
 def test_a_record_that_is_not_sent_names_its_partition(away: ShardAway) -> None:
     lost = away.logs[0]
     said = run(away, "produce", LOGS, "late", "--partition", lost, "--timeout", 3).sentence()

@@ -85,6 +85,8 @@ class GroupShown(msgspec.Struct, frozen=True):
 def list_groups(cluster: Cluster, question: ApiQuestion) -> GroupList:
     search, state = question.text("search").lower(), question.text("state")
     known, missing = Groups(cluster).known_groups()
+    for error in missing.values() if not known else ():
+        raise error
     listed = [group for group in known if search in group.group_id.lower() and (not state or group.state == state)]
     page = page_of(len(listed), question.number("page", 1, 1, 1_000_000), PAGE_SIZE)
     rows = []
