@@ -12,6 +12,7 @@ from headrace.client.cluster import by_topic
 from headrace.client.errors import RetriableError, kafka_error
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.api_versions import ApiVersionsRequest
+from tests.broker_process import BrokerProcess
 
 
 def test_brokers_and_leaders_come_from_the_metadata(cluster: Cluster) -> None:
@@ -160,3 +161,25 @@ def test_partitions_are_listed_by_topic() -> None:
 
 def _raise(error: Exception) -> str:
     raise error
+
+
+def test_the_impatient_wait_once_for_what_is_away(broker: BrokerProcess) -> None:
+    tried: list[ErrorCode] = []
+
+    def refused(code: ErrorCode) -> None:
+        tried.append(code)
+        raise RetriableError(code)
+
+    with Cluster(broker.address, 2.0) as cluster:
+        cluster.refresh([])
+        with cluster.impatient(0.3):
+            began_s = time.monotonic()
+            for _ in range(5):
+                with pytest.raises(RetriableError):
+                    cluster.retrying(lambda: refused(ErrorCode.KAFKA_STORAGE_ERROR))
+            assert time.monotonic() - began_s < 2.0  # with patience it is five times that
+            assert len(tried) > 5
+            began_s = time.monotonic()
+            with pytest.raises(RetriableError):
+                cluster.retrying(lambda: refused(ErrorCode.LEADER_NOT_AVAILABLE))
+            assert time.monotonic() - began_s > 1.0
