@@ -163,7 +163,7 @@ class Runtime(Generic[State]):
             raise trouble
 
     async def look_at(self, names: Sequence[Name]) -> tuple[list[Thing[State]], KafkaError | None]:
-        """Looks at many together, and says why some cannot be looked at: a server that is away has only some of them."""
+        """Looks at many together, and says why some cannot be looked at: a server that is away has only some."""
         found: list[Thing[State]] = []
         trouble: KafkaError | None = None
         for at in range(0, len(names), _LOAD_AT_ONCE):
