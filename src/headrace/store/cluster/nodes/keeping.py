@@ -45,9 +45,9 @@ async def keep(nodes: Nodes, leases: Leases) -> None:
             without_id.met(why=str(error))
         except (StoreAway, OutcomeUnknown) as error:
             log.debug("the lease was not renewed", extra={"why": str(error)})
+            pause_s = _RETRY_S  # a node that starts may be quicker to claim its lease, and take what we have to restore
             with contextlib.suppress(StoreAway):
                 await leases.wait_up(every_s)
-                pause_s = _RETRY_S
         except StoreError as error:
             log.debug("the lease was not renewed", extra={"why": str(error)})
         except Exception:
