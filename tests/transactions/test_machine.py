@@ -171,16 +171,16 @@ def test_after_a_time_out_the_late_producer_is_told_what_kafka_tells() -> None:
 def test_another_run_of_the_servers_fences_the_producer_once_and_lets_it_go_on() -> None:
     idle = known(CC, marked="one", ending=ending(commit=True))
     fenced = after(MACHINE.decide(idle, Finished(3, "two"), NOW))
-    assert (fenced.state, fenced.epoch, fenced.last_epoch, fenced.number) == (CA, 6, 5, 4)
+    assert (fenced.state, fenced.epoch, fenced.last_epoch, fenced.number) == (CA, 1_005, 5, 4)
     again = after(MACHINE.decide(fenced, Finished(4, "three"), NOW))
-    assert (again.epoch, again.marked) == (6, "three")  # nobody has this epoch, so nobody need be fenced
-    assert answer(init(again, PID, 5)) == Answered(ErrorCode.NONE, PID, 6)
+    assert (again.epoch, again.last_epoch, again.marked) == (2_005, 5, "three")
+    assert answer(init(again, PID, 5)) == Answered(ErrorCode.NONE, PID, 2_005)
     for epoch, commit, expected in ((5, True, 48), (5, False, 0), (4, True, 0), (4, False, 90)):
         event = EndTxn(token="t", seen=None, new_producer_id=1, producer_id=PID, epoch=epoch, commit=commit, version=2)
         decision = MACHINE.decide(again, event, NOW)
         assert answer(decision).error == expected
         if not expected:
-            assert after(MACHINE.decide(after(decision), Finished(4, "four"), NOW)).epoch == 7
+            assert after(MACHINE.decide(after(decision), Finished(4, "four"), NOW)).epoch == 3_005
     for commit, expected in ((True, 90), (False, 49)):
         event = EndTxn(token="t", seen=None, new_producer_id=1, producer_id=PID, epoch=5, commit=commit, version=1)
         assert answer(MACHINE.decide(again, event, NOW)).error == expected
@@ -190,7 +190,30 @@ def test_one_that_is_open_under_another_run_is_ended_and_fenced_once() -> None:
     marked = after(MACHINE.decide(known(CC, marked="one"), Finished(3, "two", is_open=True), NOW))
     assert (marked.state, marked.epoch, marked.marked) == (CC, 5, "two")
     ended = after(MACHINE.decide(marked, Expire(Open(4, 1, PARTS), is_lost=True), NOW))
-    assert (ended.state, ended.epoch) == (PA, 6)
+    assert (ended.state, ended.epoch) == (PA, 1_005)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_no_epoch_is_given_out_again_that_the_store_may_have_forgotten(is_open: bool) -> None:
+    stored = known(CC, marked="one")
+    forgotten = answer(init(after(init(stored)))).epoch
+    marked = after(MACHINE.decide(stored, Finished(3, "two", is_open=is_open), NOW))
+    if is_open:
+        ended = after(MACHINE.decide(marked, Expire(Open(4, 1, PARTS), is_lost=True), NOW))
+        marked = after(MACHINE.decide(ended, Finished(4, "two"), NOW))
+    assert marked.epoch > forgotten
+    taken = after(init(marked, PID, 5))
+    later = after(MACHINE.decide(marked, Finished(4, "three"), NOW))  # the store forgot that the epoch was taken
+    assert later.epoch > taken.epoch
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"), [(31_000, 32_000), (32_700, 32_766), (32_766, 32_767), (32_767, 32_767)]
+)
+def test_a_fence_leaves_an_epoch_to_be_taken(epoch: int, expected: int) -> None:
+    assert after(MACHINE.decide(known(CC, epoch, marked="one"), Finished(3, "two"), NOW)).epoch == expected
+    untaken = known(CC, epoch, marked="one", is_taken=False)
+    assert after(MACHINE.decide(untaken, Finished(3, "two"), NOW)).epoch == max(epoch, min(expected, 32_766))
 
 
 def test_used_up_epochs_give_a_new_producer_id_and_the_retry_is_known() -> None:

@@ -28,6 +28,8 @@ from headrace.transactions.table import END_TXN, INIT_PRODUCER_ID, Doing, TxnSta
 from headrace.wire.errors import ErrorCode
 
 _ANY = -1
+_MARGIN = 1_000
+"""So many epochs the store may have given out, and forgotten: a fence because of that leaves them all behind."""
 
 
 class TxnDecision(NamedTuple):
@@ -165,9 +167,10 @@ def _end(name: str, known: TransactionalId | None, event: events.EndTxn, now_ms:
     )
     if event.producer_id != known.producer_id and not overflown:
         return _answered(known, event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if event.version == 2 and event.commit is known.interrupted and event.epoch == known.epoch - 2:
+    if event.version == 2 and event.commit is known.interrupted and event.epoch == known.last_epoch - 1:
         return _repeat_end(known, event)
-    is_retry = overflown or (event.version == 2 and event.epoch == known.epoch - 1)
+    is_last = event.epoch == known.epoch - 1 or known.was_interrupted(event.producer_id, event.epoch)
+    is_retry = overflown or (event.version == 2 and is_last)
     if event.epoch != known.epoch and not is_retry:
         # Told this, a client takes its id again. A commit may be the one that was made before: it stays fatal.
         may_go_on = known.was_interrupted(event.producer_id, event.epoch) and not event.commit
@@ -240,7 +243,7 @@ def _expire(name: str, known: TransactionalId | None, event: events.Expire, now_
         return TxnDecision(known)
     fenced = _fenced(known, open_now, now_ms, event.owner if not event.is_lost else "")
     if event.is_lost:
-        fenced = replace(fenced, interrupted=known.last_verdict, is_taken=False)
+        fenced = replace(fenced, epoch=_behind(known), interrupted=known.last_verdict, is_taken=False)
     if event.commit and fenced.ending is not None:
         ending = replace(fenced.ending, commit=True)
         fenced = replace(fenced, state=next_state(TxnState.ONGOING, TxnTrigger.COMMITTED), ending=ending)
@@ -253,8 +256,8 @@ def _finish(name: str, known: TransactionalId | None, event: events.Finished, no
     done = replace(known, marked=event.server)
     if known.is_prepared:
         done = replace(done, state=next_state(known.state, TxnTrigger.FINISHED), updated_ms=now_ms)
-    if known.may_have_lost(event.server) and known.is_taken and not event.is_open:
-        done = _interrupted(done, now_ms)
+    if known.may_have_lost(event.server) and not event.is_open:
+        done = _interrupted(done, now_ms) if known.is_taken else replace(done, epoch=_behind(done))
     return _stored(done, _ANY)
 
 
@@ -262,7 +265,13 @@ def _interrupted(known: TransactionalId, now_ms: int) -> TransactionalId:
     """Fences the producer. It may be within a transaction that the store forgot: continued, that would be torn."""
     fenced = _fenced(known, None, now_ms)
     done = replace(fenced, state=next_state(fenced.state, TxnTrigger.FINISHED))
-    return replace(done, interrupted=known.last_verdict, is_taken=False)
+    return replace(done, epoch=_behind(known), interrupted=known.last_verdict, is_taken=False)
+
+
+def _behind(known: TransactionalId) -> int:
+    """An epoch that nobody had, also among those that the store and a dead owner forgot."""
+    at_least = min(known.epoch + 1, LAST_EPOCH) if known.is_taken else known.epoch
+    return max(at_least, min(known.epoch + _MARGIN, EXHAUSTED_EPOCH))
 
 
 def _forget(name: str, known: TransactionalId | None, event: events.Forget, now_ms: int) -> TxnDecision:
