@@ -94,7 +94,7 @@ class Hanging:
         self, org: str, partition: Partition, producers: dict[int, StoredProducer], *, patient: bool
     ) -> bool:
         await partition.confirm()
-        is_sure = True
+        is_sure, ongoing = True, []
         for producer_id in list(partition.producers.open):
             stored = producers.get(producer_id)
             if stored is None:
@@ -103,9 +103,19 @@ class Hanging:
             if stored.is_settled(self._store.transactions.server):
                 check = partial(self._check, org, stored)
                 await abort_left_over(partition, (producer_id, stored.epoch), stored.number, check)
+                if patient and producer_id in partition.producers.open:
+                    ongoing.append(stored)
             else:
                 is_sure = False
-        return is_sure
+        return is_sure and await self._are_begun(org, ongoing)
+
+    async def _are_begun(self, org: str, producers: list[StoredProducer]) -> bool:
+        """Whether transactions were begun in this run of the servers; others are left over once they were ended."""
+        opened = await self._store.transactions.opened_many(org, [one.name for one in producers])
+        return all(
+            found is not None and (found.number, found.server) == (one.number + 1, self._store.transactions.server)
+            for one, found in zip(producers, opened, strict=True)
+        )
 
     async def _check(self, org: str, stored: StoredProducer) -> None:
         """Whether the verdicts are still all spread."""
