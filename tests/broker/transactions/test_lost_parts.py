@@ -196,3 +196,36 @@ async def test_a_record_that_was_restored_ends_though_the_store_forgot_that_its_
     assert await mover.end(commit=True) == 0
     await until(is_stable(nodes))
     assert await nodes.read(0) == [b"next"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_commit_that_only_markers_tell_of_does_not_commit_what_is_open_behind_them(
+    start_node: StartNode, redis: RedisProcess, version: int
+) -> None:
+    nodes, mover = await _prepared(start_node, version)
+    past = Past(redis, ID)
+    assert await mover.end(commit=True) == 0
+    assert await mover.send(1, b"open") == 0
+    nodes = await after(nodes, start_node, past, node_dies=True)
+    await _all_or_nothing(nodes, committed=True)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_producer_does_not_get_an_epoch_that_the_store_forgot(
+    start_node: StartNode, redis: RedisProcess, version: int
+) -> None:
+    """Its first batch would be taken for the one that another producer began with."""
+    nodes = Nodes(await start_node())
+    await nodes.create()
+    mover = Mover(nodes, version=version)
+    assert await mover.init() == 0
+    past = Past(redis, ID)
+    assert [await mover.init(), await mover.init(), await mover.send(0, b"first")] == [0, 0, 0]
+    nodes = await after(nodes, start_node, past, node_dies=True)
+    again = Mover(nodes, version=version)
+    await again.init_patiently()
+    assert again.producer != mover.producer
+    assert await again.send(0, b"next") == 0
+    assert await again.end(commit=True) == 0
+    await until(is_stable(nodes), 30)
+    assert await nodes.read(0) == [b"next"]

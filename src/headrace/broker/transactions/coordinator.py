@@ -221,8 +221,9 @@ class TransactionCoordinator:
             return None
         if stored.server != self._store.transactions.server:
             thing = await self._ids.look(name)
-            if thing.state is not None and not thing.state.is_prepared and stored.number == thing.state.number + 1:
-                await self._finisher.end_lost(name, stored, thing.state.producer_id)
+            known = thing.state
+            if known is not None and not known.is_prepared and stored.number == known.number + 1:
+                await self._finisher.end_lost(name, stored, (known.producer_id, known.epoch))
             return None
         return open_from(stored)
 

@@ -142,14 +142,16 @@ class Finisher:
                 await partition.confirm()
                 due = first_due(earlier, place, partition.producers, last.producer_id)
                 if due is not None:
-                    extra = {"transactional_id": thing.name.id, "partition": repr(partition), "commit": due.commit}
-                    log.warning("the store lost the marker of an earlier transaction: it is written again", extra=extra)
                     marks = _Marks(self._store, thing, due, again=True, last=last.number)
                     async with self._turns:
                         troubles = await marks.write((place,))
                     if troubles:
                         raise troubles[0]
                     await marks.are_confirmed()
+                    extra = {"transactional_id": thing.name.id, "partition": repr(partition), "commit": due.commit}
+                    log.warning(
+                        "the store lost the marker of an earlier transaction: it was written again", extra=extra
+                    )
 
     async def _look_again(self, thing: Thing[TransactionalId]) -> None:
         """After trouble, the id is taken anew: markers carry the number of its owner."""
@@ -165,13 +167,13 @@ class Finisher:
             is_open = stored is not None and stored.number == number + 1
         await self._runtime.look(thing.name, lambda _: Finished(number, server, is_open))
 
-    async def end_lost(self, name: Name, stored: StoredOpen, producer_id: int) -> Thing[TransactionalId]:
+    async def end_lost(self, name: Name, stored: StoredOpen, producer: tuple[int, int]) -> Thing[TransactionalId]:
         """Ends a transaction that was open when another server took over, and of which something may be lost.
 
         If a marker says that it was committed, its prepare was lost and its markers were kept, on another server or in
         a node's memory: then it is committed everywhere. Else it is aborted.
         """
-        commit = await self._was_committed(name, stored, producer_id)
+        commit = await self._was_committed(name, stored, *producer)
         thing = await expire(self._runtime, name, open_from(stored), commit=commit, is_lost=True)
         log.warning(
             "a transaction was open when another server took over: it is committed, as a marker says"
@@ -182,7 +184,8 @@ class Finisher:
         self.start(thing)
         return thing
 
-    async def _was_committed(self, name: Name, stored: StoredOpen, producer_id: int) -> bool:
+    async def _was_committed(self, name: Name, stored: StoredOpen, producer_id: int, epoch: int) -> bool:
+        """By a marker that is none of an earlier epoch: the store may have given out the number twice."""
         organisation = self._store.organisations[name.org]
         for place in stored.parts.partitions:
             topic = await organisation.catalogue.find_uuid(from_kafka_uuid(place.topic_id))
@@ -193,7 +196,7 @@ class Finisher:
                 partition.doubt()
                 await partition.confirm()
                 known = partition.producers.by_id.get(producer_id)
-                if known is not None and known.ended == stored.number and known.committed:
+                if known is not None and known.epoch >= epoch and known.ended == stored.number and known.committed:
                     return True
         return False
 
@@ -305,7 +308,11 @@ class _Marks:
             partition = await self._organisation.partition(topic, number)
             partition.doubt()
             await partition.confirm()
-            if partition.producers.is_late(self._ending.producer_id, self._ending.epoch, self._ending.number):
+            ending, producers = self._ending, partition.producers
+            if producers.is_late(ending.producer_id, ending.epoch, ending.number):
+                raise _IsMarked
+            # A fence raises the epoch in its marker, which must not commit what is open behind the first one.
+            if ending.commit and producers.has_ended(ending.producer_id, ending.number):
                 raise _IsMarked
 
     async def _ask(self) -> None:

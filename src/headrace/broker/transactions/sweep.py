@@ -77,7 +77,7 @@ class Sweep:
         if whole is None or whole.number != stored.number:
             return
         if is_lost:
-            await self._finisher.end_lost(thing.name, whole, known.producer_id)
+            await self._finisher.end_lost(thing.name, whole, (known.producer_id, known.epoch))
             return
         log.warning(
             "a transaction was open for longer than its timeout: it is aborted, and its producer fenced",

@@ -227,6 +227,11 @@ class Producers:
         known = self.by_id.get(producer_id)
         return known is not None and (epoch < known.epoch or (epoch == known.epoch and 0 < number <= known.ended))
 
+    def has_ended(self, producer_id: int, number: int) -> bool:
+        """Whether a marker of this transaction or a later one is here, whatever its epoch."""
+        known = self.by_id.get(producer_id)
+        return known is not None and 0 < number <= known.ended
+
     def check_marker(self, header: BatchHeader, verification: Verification) -> None:
         """Raises the error for a marker of a fenced coordinator or producer."""
         known, marker = self.by_id.get(header.producer_id), verification.marker
