@@ -9,6 +9,7 @@ import pytest
 from headrace.broker.owned.contract import Name
 from headrace.broker.transactions.verdicts import LatestVerdicts, Place, first_due
 from headrace.store.partition.sequences.producers import KnownProducer, Producers
+from headrace.store.redis.errors import StoreAway
 from headrace.transactions.state import Ending
 from tests.broker.transactions.conftest import StartNode
 from tests.broker.transactions.producing import PARTITIONS, TOPIC, Mover, Nodes, until
@@ -50,6 +51,32 @@ async def _led_elsewhere(nodes: Nodes, mover: Mover) -> tuple[int, int]:
     owner = mover.coordinator.broker.store.nodes.me.id
     leaders = {number: (await nodes.leader(number)).broker.store.nodes.me.id for number in range(PARTITIONS)}
     return next((number, leader) for number, leader in leaders.items() if leader != owner)
+
+
+async def test_a_partition_that_is_away_does_not_hold_up_an_id_that_used_it_earlier(
+    start_node: StartNode, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on a server that is away for long."""
+    broker = await start_node()
+    nodes = Nodes(broker)
+    await nodes.create()
+    mover = Mover(nodes, version=1)
+    assert await mover.init() == 0
+    for number in (1, 0):
+        assert await mover.send(number, b"first") == 0
+        assert await mover.end(commit=True) == 0
+    away = broker.store.default.opened[broker.store.default.catalogue.by_name[TOPIC].uuid, 1]
+
+    async def is_away() -> None:
+        raise StoreAway
+
+    monkeypatch.setattr(away, "confirm", is_away)
+    await asyncio.to_thread(Past(redis).comes_back)
+    async with asyncio.timeout(20):
+        await mover.init_patiently()
+    assert await mover.send(0, b"next") == 0
+    assert await mover.end(commit=True) == 0
+    assert await nodes.read(0) == [b"first", b"next"]
 
 
 def _ending(number: int, *, epoch: int = 3, version: int = 1) -> Ending:

@@ -131,27 +131,38 @@ class Finisher:
     async def _end_earlier(self, thing: Thing[TransactionalId], last: Ending) -> None:
         """Ends transactions before the last one where their markers were lost: the last marker would end them too."""
         earlier = self._verdicts.before(thing.name, last)
-        organisation = self._store.organisations[thing.name.org]
         for place in places_of(earlier):
-            topic = await organisation.catalogue.find_uuid(from_kafka_uuid(place[0]))
-            if topic is None:
-                continue
-            with contextlib.suppress(PartitionGone):
-                partition = await organisation.partition(topic, place[1])
-                partition.doubt()
-                await partition.confirm()
-                due = first_due(earlier, place, partition.producers, last.producer_id)
-                if due is not None:
-                    marks = _Marks(self._store, thing, due, again=True, last=last.number)
-                    async with self._turns:
-                        troubles = await marks.write((place,))
-                    if troubles:
-                        raise troubles[0]
-                    await marks.are_confirmed()
-                    extra = {"transactional_id": thing.name.id, "partition": repr(partition), "commit": due.commit}
-                    log.warning(
-                        "the store lost the marker of an earlier transaction: it was written again", extra=extra
-                    )
+            try:
+                await self._end_earlier_at(place, thing, earlier, last)
+            except KafkaError:
+                if place in last.partitions:
+                    raise
+                # It may be away for long. Before the first batch of the next epoch its leader aborts what is open.
+
+    async def _end_earlier_at(
+        self, place: tuple[str, int], thing: Thing[TransactionalId], earlier: list[Ending], last: Ending
+    ) -> None:
+        organisation = self._store.organisations[thing.name.org]
+        topic = await organisation.catalogue.find_uuid(from_kafka_uuid(place[0]))
+        if topic is None:
+            return
+        try:
+            partition = await organisation.partition(topic, place[1])
+            partition.doubt()
+            await partition.confirm()
+        except PartitionGone:
+            return
+        due = first_due(earlier, place, partition.producers, last.producer_id)
+        if due is None:
+            return
+        marks = _Marks(self._store, thing, due, again=True, last=last.number)
+        async with self._turns:
+            troubles = await marks.write((place,))
+        if troubles:
+            raise troubles[0]
+        await marks.are_confirmed()
+        extra = {"transactional_id": thing.name.id, "partition": repr(partition), "commit": due.commit}
+        log.warning("the store lost the marker of an earlier transaction: it was written again", extra=extra)
 
     async def _look_again(self, thing: Thing[TransactionalId]) -> None:
         """After trouble, the id is taken anew: markers carry the number of its owner."""
