@@ -31,7 +31,7 @@ async def test_a_transaction_whose_marker_was_lost_ends_with_its_own_verdict(
     await nodes.create()
     mover = Mover(nodes, version=version)
     await mover.init_patiently()
-    number, leader = await _led_elsewhere(nodes, mover)
+    number, leader = await led_elsewhere(nodes, mover)
     assert await mover.send(number, b"first") == 0
     past = Past(redis, f"*{{{TOPIC}:{number}:*")
     assert await mover.end(commit=commit) == 0
@@ -46,7 +46,7 @@ async def test_a_transaction_whose_marker_was_lost_ends_with_its_own_verdict(
     assert await nodes.read(number) == ([b"first"] if commit else [])
 
 
-async def _led_elsewhere(nodes: Nodes, mover: Mover) -> tuple[int, int]:
+async def led_elsewhere(nodes: Nodes, mover: Mover) -> tuple[int, int]:
     """A partition that the id's owner does not lead, and who does."""
     owner = mover.coordinator.broker.store.nodes.me.id
     leaders = {number: (await nodes.leader(number)).broker.store.nodes.me.id for number in range(PARTITIONS)}

@@ -28,6 +28,7 @@ from headrace.broker.topics.names import INTERNAL
 from headrace.broker.transactions.joining import Producing
 from headrace.security.acls import Operation, ResourceType
 from headrace.store.partition.pending import Appended, Pending
+from headrace.store.partition.sequences.verification import continues_transaction
 from headrace.wire.batch import TRANSACTIONAL, BatchHeader, check_produced
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import KafkaError
@@ -209,7 +210,7 @@ class _Produce:
     def _is_in_transaction(self, partition: Partition, header: BatchHeader) -> bool:
         """Whether its producer has an open transaction there, so that nothing has to be verified."""
         call, name = self.call, self._request.transactional_id
-        if not name or partition.is_stale or not partition.producers.is_in_transaction(header):
+        if not name or partition.is_stale or not continues_transaction(partition, header):
             return False
         who = Producing(call.caller.organisation, name, header.producer_id, header.producer_epoch)
         if self._transaction is None:

@@ -16,7 +16,7 @@ from headrace.broker.transactions.joining import Producing
 from headrace.security.acls import Operation
 from headrace.store.cluster.catalogue import Topic
 from headrace.store.partition.base import Partition
-from headrace.store.partition.sequences.verification import Moment, Verification, moment_of
+from headrace.store.partition.sequences.verification import Moment, Verification, continues_transaction, moment_of
 from headrace.wire.batch import BatchHeader, may_be_transactional, read_header
 from headrace.wire.batch_errors import BatchError
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -58,7 +58,7 @@ async def begin(call: Call, request: ProduceRequest) -> Transaction | None:
     asked: dict[Partition, Moment] = {}
     for name, topic_id, number, header in headers:
         partition = await _partition(call, name, topic_id, number)
-        if partition is not None and not partition.producers.is_in_transaction(header):
+        if partition is not None and not continues_transaction(partition, header):
             asked[partition] = moment_of(partition, producer_id)
     try:
         if asked:
@@ -86,6 +86,7 @@ def verification_of(transaction: Transaction | None, partition: Partition, heade
     verification = Verification(lambda: transaction.ask(partition))
     if moment is not None:
         verification.answered(moment)
+        partition.producers.verify(header, moment)
     return verification
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headrace.store.partition.pending import Appended, AwaitedBatch, Pending, are_awaited
 from headrace.store.partition.sequences.producers import Coming
-from headrace.store.partition.sequences.verification import Verification
+from headrace.store.partition.sequences.verification import Verification, continues_transaction
 from headrace.store.redis.errors import PartitionGone, RedisError, StoreAway, StoreError
 from headrace.store.redis.wire import Then
 from headrace.store.shared_work import WorkInParts
@@ -222,10 +222,9 @@ class Appender(ABC, Generic[F]):
         """Whether the state of its transaction has to be asked for before the batch goes into the log."""
         if first.verification is None or first.verification.holds(self._partition, first.header):
             return False
-        producers, header = self._partition.producers, first.header
-        return header.is_control or (
-            producers.begins_transaction(header, coming) and producers.find_duplicate(header) is None
-        )
+        header, before = first.header, coming.get(first.header.producer_id)
+        is_open = (before is not None and before.is_open(header)) or continues_transaction(self._partition, header)
+        return header.is_control or not (is_open or self._partition.producers.find_duplicate(header))
 
     def _is_verified(self, flight: F) -> bool:
         """Whether the verified transactions of an append are still valid: not on another server."""

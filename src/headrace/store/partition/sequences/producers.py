@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.store.partition.sequences.aborted import Aborted, AbortedList
 from headrace.store.partition.sequences.gaps import SequenceGaps, Skip, is_ahead
-from headrace.store.partition.sequences.verification import Verification
+from headrace.store.partition.sequences.verification import Moment, Verification
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.control import EndMarker
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -72,6 +72,10 @@ class Coming(msgspec.Struct, frozen=True):
     last: int
     in_transaction: bool
 
+    def is_open(self, header: BatchHeader) -> bool:
+        """Whether a batch behind it is part of its transaction."""
+        return self.in_transaction and self.epoch == header.producer_epoch
+
 
 class ProducerSnapshot(msgspec.Struct):
     """The producers as of `offset`: all batches below it are counted."""
@@ -87,6 +91,8 @@ class Producers:
         self.by_id: dict[int, KnownProducer] = {}
         self.open: dict[int, int] = {}
         """Producer -> the first offset of its open transaction, in the order of these offsets."""
+        self._verified: dict[int, tuple[int, Moment]] = {}
+        """Producer -> the epoch whose transaction was last verified, and until when that holds."""
         self.aborted = AbortedList()
         self.gaps = gaps or SequenceGaps()
 
@@ -126,15 +132,6 @@ class Producers:
                 return batch
         return None
 
-    def begins_transaction(self, header: BatchHeader, coming: dict[int, Coming]) -> bool:
-        """Whether a batch would be the first one of a transaction here."""
-        before = coming.get(header.producer_id)
-        if not header.is_transactional or header.is_control:
-            return False
-        if before is not None and before.in_transaction and before.epoch == header.producer_epoch:
-            return False
-        return not self.is_in_transaction(header)
-
     def is_in_transaction(self, header: BatchHeader) -> bool:
         """Whether a batch is part of a transaction that is open here.
 
@@ -142,6 +139,14 @@ class Producers:
         """
         known = self.by_id.get(header.producer_id)
         return header.producer_id in self.open and known is not None and known.epoch == header.producer_epoch
+
+    def verify(self, header: BatchHeader, moment: Moment) -> None:
+        """A producer's transaction, of which this batch is, was verified."""
+        self._verified[header.producer_id] = header.producer_epoch, moment
+
+    def is_verified(self, header: BatchHeader, moment: Moment) -> bool:
+        """Whether that was done for the transaction of this batch, and still holds."""
+        return self._verified.get(header.producer_id) == (header.producer_epoch, moment)
 
     def has_left_over(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of an earlier epoch is open."""
@@ -281,6 +286,7 @@ class Producers:
             return
         known.ended, known.committed = marker.number or known.ended, marker.commit
         first = self.open.pop(header.producer_id, None)
+        self._verified.pop(header.producer_id, None)
         known.open_from = -1
         if first is not None and not marker.commit:
             stable = self.first_open()
@@ -291,6 +297,7 @@ class Producers:
         self.by_id = {
             key: known for key, known in self.by_id.items() if known.last_seen_ms >= before_ms or key in self.open
         }
+        self._verified = {key: verified for key, verified in self._verified.items() if key in self.by_id}
 
     def forget_between(self, start: int, end: int) -> None:
         """Forgets producers whose last batch was lost; their open transactions stay open until a marker."""

@@ -2,8 +2,9 @@
 
 The first batch of a transaction in a partition, and a marker, are valid only while the transaction's own state says so,
 which is stored under other keys. So the order is: know the log, check the state, append. If a marker of the same
-producer arrives in between, the check is void and is repeated. Nothing else matters: in a partition only a marker ends
-a transaction, and every listed partition gets one.
+producer arrives in between, the check is void and is repeated. In a partition only a marker ends a transaction, and
+every listed partition gets one. So further batches are not checked, unless the store may have gone back meanwhile: it
+may have lost a marker, and what is open is an earlier transaction, which will be ended with all that is behind it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Verification:
         moment = moment_of(partition, header.producer_id)
         await self._ask()
         self._known_at = moment
+        if not header.is_control:
+            partition.producers.verify(header, moment)
 
     def answered(self, moment: Moment) -> None:
         """It was asked by other means, after this moment."""
@@ -54,3 +57,11 @@ class Verification:
 def moment_of(partition: Partition, producer_id: int) -> Moment:
     """The validity of an answer: until the producer's next marker here, or until the store may have gone back."""
     return partition.outlook.view.timeline, partition.producers.last_marker(producer_id)
+
+
+def continues_transaction(partition: Partition, header: BatchHeader) -> bool:
+    """Whether a batch is part of the transaction that is open here, as was verified before."""
+    producers = partition.producers
+    return producers.is_in_transaction(header) and producers.is_verified(
+        header, moment_of(partition, header.producer_id)
+    )
