@@ -37,8 +37,8 @@ R = TypeVar("R", bound=Payload)
 DEFAULT_PORT = 9092
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
-AWAY_S = 1.0
-"""Enough for a coordinator that is loading, or a connection that is made again."""
+AWAY_S = 2.0
+"""Enough for another node to take over from one that died."""
 PARTITIONS_PER_REQUEST = 4_000
 """Far below what a broker takes in one request (`request_elements_max`), with a topic for each."""
 COORDINATOR_OF_GROUP = 0
