@@ -64,3 +64,24 @@ async def test_only_the_owner_refuses(start_node: StartNode, add: Add) -> None:
     await mover.init_patiently()
     assert await add(mover, other, older) == ErrorCode.NOT_COORDINATOR
     assert await add(mover, mover.coordinator, older) == ErrorCode.PRODUCER_FENCED
+
+
+async def test_an_id_that_moves_is_let_go_as_soon_as_its_next_owner_is_seen(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the next round of its upkeep: until then its next owner may ask for what is not written yet."""
+    monkeypatch.setattr("headrace.broker.owned.upkeep._EVERY_S", 3600.0)
+    first = await start_node(0)
+    nodes = Nodes(first)
+    movers = [Mover(nodes, str(at)) for at in range(16)]
+    for mover in movers:
+        assert await mover.init() == 0
+    await start_node(1)
+
+    async def are_let_go() -> bool:
+        kept = first.transactions.ids_of("default")
+        return len(first.store.nodes.live) == 2 and set(kept) == {
+            mover.name for mover in movers if first.store.nodes.owner(mover.name.encode()).id == 0
+        }
+
+    await until(are_let_go)

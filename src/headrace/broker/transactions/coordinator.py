@@ -84,6 +84,7 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Loads the stored ids and looks after them, in the background."""
+        self._store.nodes.on_change.append(self._upkeep.wake)
         self._store.spawn(self._upkeep.run())
         self._store.spawn(self._sweep.run())
 
