@@ -3,7 +3,11 @@
 The store may forget that a transaction was begun while its records remain, or are restored. Its producer is fenced then
 (`transactions/machine.py`), so the leader can tell: the id has a higher epoch, and all its verdicts were spread. The
 leader aborts what is left over. It looks whenever another run of the servers answers, or partitions have moved or been
-opened, and from time to time. What it finds no id for is only logged.
+opened, and from time to time.
+
+The store may also forget the id itself, at a moment when its last owner had let it go and the next one had not read it.
+Then nobody will ever decide. Once all nodes have restored what they have in memory and every id was looked at, the
+leader aborts what no id knows.
 """
 
 from __future__ import annotations
@@ -26,11 +30,14 @@ log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 _PATIENCE_S = 30.0
-"""How long after a change of servers an id that is not there may still be restored."""
+"""How long after a change a transaction that is open may be one that the store forgot."""
+_FORGOTTEN_LEASES = 2
+"""How long after a change an id that is not there may still be restored by a node that has no lease yet."""
 _MARGIN_MS = 60_000
 
 _Moment = tuple[str, int, int]
 """The run of the servers, the term, and how many partitions are open."""
+_Producers = dict[int, StoredProducer]
 
 
 class Hanging:
@@ -56,7 +63,7 @@ class Hanging:
             if now == self._looked and looked_s < rest_s:
                 continue
             try:
-                if await self._look(patient=changed_s < _PATIENCE_S):
+                if await self._look(changed_s):
                     self._looked, looked_s = now, 0.0
             except KafkaError as error:
                 log.debug("the search for hanging transactions is postponed", extra={"why": str(error)})
@@ -75,30 +82,31 @@ class Hanging:
             if partition.producers.open and self._store.nodes.leads(partition.topic, partition.number):
                 yield partition
 
-    async def _look(self, *, patient: bool) -> bool:
-        """Whether it is known of all that somebody will end them; or, unless it is patient, that nobody can tell."""
+    async def _look(self, since_s: float) -> bool:
+        """Whether it is known of all that somebody will end them."""
         is_sure = True
         for org in list(self._store.organisations):
             if partitions := list(self._suspects(org)):
-                producers = await self._store.transactions.producers(org, self._broker.transactions.ids_of(org))
+                producers = await self._producers(org)
                 for partition in partitions:
                     try:
-                        is_sure &= await self._end_left_over(org, partition, producers, patient=patient)
+                        is_sure &= await self._end_left_over(org, partition, producers, patient=since_s < _PATIENCE_S)
+                        is_sure &= await self._end_forgotten(org, partition, producers, since_s)
                     except KafkaError as error:  # its server may be away: the others do not wait for it
                         is_sure = False
                         extra = {"partition": repr(partition), "why": str(error)}
                         log.debug("the search for hanging transactions is postponed", extra=extra)
         return is_sure
 
-    async def _end_left_over(
-        self, org: str, partition: Partition, producers: dict[int, StoredProducer], *, patient: bool
-    ) -> bool:
+    async def _producers(self, org: str) -> _Producers:
+        return await self._store.transactions.producers(org, self._broker.transactions.ids_of(org))
+
+    async def _end_left_over(self, org: str, partition: Partition, producers: _Producers, *, patient: bool) -> bool:
         await partition.confirm()
         is_sure, ongoing = True, []
         for producer_id in list(partition.producers.open):
             stored = producers.get(producer_id)
             if stored is None:
-                is_sure &= not patient
                 continue
             if stored.is_settled(self._store.transactions.server):
                 check = partial(self._check, org, stored)
@@ -108,6 +116,22 @@ class Hanging:
             else:
                 is_sure = False
         return is_sure and await self._are_begun(org, ongoing)
+
+    async def _end_forgotten(self, org: str, partition: Partition, producers: _Producers, since_s: float) -> bool:
+        """False while something is open that no id knows.
+
+        An id that is not settled may have had this producer id before, and its verdict is still to be spread.
+        """
+        forgotten = partition.producers.open.keys() - producers
+        nodes, server = self._store.nodes, self._store.transactions.server
+        is_late = since_s * 1000 >= self._store.leases.lease_ms * _FORGOTTEN_LEASES
+        is_told = all(stored.is_settled(server) for stored in producers.values())
+        if forgotten and is_late and is_told and nodes.restored.by_all(nodes.seen):
+            for producer_id in forgotten:
+                known = partition.producers.by_id[producer_id]
+                check = partial(self._check_forgotten, org, producer_id)
+                await abort_left_over(partition, (producer_id, known.epoch + 1), known.ended, check)
+        return not forgotten & partition.producers.open.keys()
 
     async def _are_begun(self, org: str, producers: list[StoredProducer]) -> bool:
         """Whether transactions were begun in this run of the servers; others are left over once they were ended."""
@@ -121,6 +145,11 @@ class Hanging:
         """Whether the verdicts are still all spread."""
         if await self._store.transactions.producer(org, stored.name) != stored:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "The id has gone on.")
+
+    async def _check_forgotten(self, org: str, producer_id: int) -> None:
+        """Whether still no id knows a producer."""
+        if producer_id in await self._producers(org):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "Its id was restored.")
 
     def _tell(self) -> None:
         now_ms, longest_ms = self._store.clock.wall_ms(), self._broker.options.transaction_max_timeout_ms

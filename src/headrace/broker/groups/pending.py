@@ -89,7 +89,7 @@ class PendingOffsets:
         }
         verdicts: dict[tuple[int, int], bool] = {}
         for (producer_id, number), transactional_id in late.items():
-            ended = await self._store.transactions.verdict_on(group.name.org, transactional_id, number)
+            ended = await self._store.transactions.verdict_on(group.name.org, transactional_id, producer_id, number)
             if ended is not None:
                 verdicts[producer_id, number] = ended
         if verdicts:

@@ -8,7 +8,7 @@ without losing their place. A name is kept only while it has state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.broker.owned import leaving
@@ -70,9 +70,10 @@ class Runtime(Generic[State]):
     # -- whose things -------------------------------------------------------------------------------------------
 
     @property
-    def term(self) -> int:
-        """Rises whenever another node may have owned our things."""
-        return self._store.nodes.term
+    def arrivals(self) -> Hashable:
+        """Changes whenever there may be things to load: from other nodes, or back on servers that had lost them."""
+        nodes = self._store.nodes
+        return nodes.term, nodes.restored.servers(), frozenset(one.row.restored_on for one in nodes.seen)
 
     def slot_of(self, name: Name) -> Slot:
         """Where a thing is stored."""

@@ -1,8 +1,8 @@
 """An owner's background work.
 
-Stored things are loaded at start-up, and again whenever nodes come or go: a timer has to fire even if no request names
-its thing. Things that moved to another node are released, and those lost by a store that went back in time are written
-again.
+Stored things are loaded at start-up, and again whenever nodes come or go or have restored what a store lost: a timer
+has to fire even if no request names its thing. Things that moved to another node are released, and those lost by a
+store that went back in time are written again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Generic
 
 from headrace.broker.owned.contract import State
@@ -28,8 +28,8 @@ class OwnedUpkeep(Generic[State]):
 
     def __init__(self, runtime: Runtime[State]) -> None:
         self._runtime = runtime
-        self._loaded: dict[str, int] = {}
-        """Organisation -> in which term its things were loaded."""
+        self._loaded: dict[str, Hashable] = {}
+        """Organisation -> after which arrivals its things were loaded."""
         self._registered: dict[str, tuple[int, ...]] = {}
         """Organisation -> when its things were last seen to be listed."""
         self._woken = asyncio.Event()
@@ -65,10 +65,10 @@ class OwnedUpkeep(Generic[State]):
             log.exception(f"upkeep of {title}s failed")
 
     async def _load_what_came(self, org: str) -> None:
-        term = self._runtime.term
-        if self._loaded.get(org) != term:
+        arrivals = self._runtime.arrivals
+        if self._loaded.get(org) != arrivals:
             await self._runtime.load_all(org)
-            self._loaded[org] = term
+            self._loaded[org] = arrivals
 
     def let_go_what_moved(self) -> None:
         """Lets things go that other nodes own by now."""

@@ -162,14 +162,22 @@ class TransactionStore(OwnedStore):
         owner, state, number = await self._call("HMGET", key, OWNER, "state", "number")
         return (owner or b"").decode(), (state or b"").decode(), int(number or 0)
 
-    async def verdict_on(self, org: str, name: str, number: int) -> bool | None:
+    async def verdict_on(self, org: str, name: str, producer_id: int, number: int) -> bool | None:
         """Whether a transaction was committed; None if it has not ended, False if it is unknown."""
+        opened = await self.opened(org, name)
         document = await self.document(org, name)
+        if not document:
+            return False
         last = int(document.get("number", 0))
-        if document and (number > last or (number == last and document["state"].startswith(b"Prepare"))):
+        if number > last:
+            is_begun = opened is not None and opened.number >= number and int(document["pid"]) == producer_id
+            # Once its owner has looked at the id in this run of the servers, what is not begun was forgotten.
+            return None if is_begun or document["marked"] != self.server.encode() else False
+        if number == last and document["state"].startswith(b"Prepare"):
             return None
-        ending = msgspec.json.decode(document["rest"]).get("ending") if document else None
-        return bool(ending and ending["number"] == number and ending["commit"])
+        ending = msgspec.json.decode(document["rest"]).get("ending")
+        is_it = bool(ending) and (ending["number"], ending["producer_id"]) == (number, producer_id)
+        return bool(is_it and ending["commit"])
 
     async def document(self, org: str, name: str) -> dict[str, bytes]:
         """An id's document as it is stored."""
