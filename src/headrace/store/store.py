@@ -121,7 +121,7 @@ class Store:
         self.login_secret = b""
         """The same on every node, and known to nobody outside: for what must look random and stay the same."""
         self.takeovers = Takeovers(self)
-        self._latecomers = Latecomers(self)
+        self.latecomers = Latecomers(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._restoring = Restoring(lambda: self._partitions)
 
@@ -139,7 +139,7 @@ class Store:
             await patiently(self.leases.start)
             await patiently(self._wait_for_cluster_id, self._keep_cluster_id, self.replicas.load)
             await patiently(self.transactions.load_continued)
-            await patiently(self._latecomers.expect, lambda: self.nodes.claim("serving" if serves else "starting"))
+            await patiently(self.latecomers.expect, lambda: self.nodes.claim("serving" if serves else "starting"))
             self.spawn(stay_awake(self.nodes, self.leases))
             self.spawn(keep(self.nodes, self.leases))  # what follows may take longer than a lease
             await patiently(self.default.load, self._load_security)
@@ -157,7 +157,7 @@ class Store:
 
     async def serve(self) -> None:
         """Clients are answered from now on: this node takes its share of partitions and groups."""
-        await patiently(self._latecomers.wait, self.nodes.serve, self.announcements.nodes_changed)
+        await patiently(self.latecomers.wait, self.nodes.serve, self.announcements.nodes_changed)
         self.nodes.on_look = [self.neighbours.follow, self.takeovers.look]
         self.nodes.restored.checks.append(self._is_restored)
         self.neighbours.follow()

@@ -87,8 +87,16 @@ async def let_go(tallies: Tallies) -> None:
     await until(lambda: not tallies.runtime.things)
 
 
-async def test_what_only_the_owner_of_a_moment_ago_knows_is_written_back(moved: Moved) -> None:
+async def tell(node: Store, other: Store) -> None:
+    """A node has restored what it has, says so, and another one hears it."""
+    await until(lambda: bool(node.nodes.restored.news))
+    await node.nodes.renew()
+    await other.nodes.refresh()
+
+
+async def test_what_only_the_owner_of_a_moment_ago_knows_is_written_back(moved: Moved, two: Two) -> None:
     await let_go(moved.between)
+    await tell(two.second, two.first)
     assert await moved.now.ask(moved.name, Read) == 2
 
 

@@ -25,6 +25,7 @@ from headrace.store.confidence import Level
 from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
+    from headrace.broker.owned.runtime import Runtime
     from headrace.broker.owned.thing import Thing
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def is_astray(thing: Thing[Any]) -> bool:
     return bool(thing.owner) and not (thing.is_gone or is_same)
 
 
-async def leave(thing: Thing[Any]) -> None:
+async def leave(thing: Thing[Any], runtime: Runtime[Any]) -> None:
     """Lets it go, with all that is known of it in the store if that is possible."""
     seen = thing.confidence.seen
     was_away = seen is not None and thing.was_away_since(seen.term)
@@ -53,7 +54,14 @@ async def leave(thing: Thing[Any]) -> None:
         title = thing.kind.title
         log.debug(f"a {title} was left without a look at the store", extra={title: thing.name.id, "why": str(error)})
     if not thing.is_gone:
-        thing.let_go()
+        hand_over(thing, runtime)
+
+
+def hand_over(thing: Thing[Any], runtime: Runtime[Any]) -> None:
+    """Lets it go as it is stored; it is kept until the next owner has had the time to read it."""
+    if thing.owner and not is_astray(thing):
+        runtime.just_left.add(thing)
+    thing.let_go()
 
 
 async def _settles(thing: Thing[Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from headrace.broker.owned import leaving
 from headrace.broker.owned.contract import Kind, Name, State
+from headrace.broker.owned.just_left import JustLeft
 from headrace.broker.owned.steps import Looked, Step
 from headrace.broker.owned.thing import Thing
 from headrace.store.cluster.owned.things import OwnedStore
@@ -45,6 +46,8 @@ class Runtime(Generic[State]):
         """Whether something, by its id as bytes, is ours and our lease is beyond doubt."""
         self.was_away_since = store.nodes.was_away_since
         """Whether other nodes may have owned our things after a term, because this one was away."""
+        self.just_left: JustLeft[State] = JustLeft(self, store.leases.lease_ms / 1000)
+        self.now_s = store.clock.monotonic_s
         self._is_closed = False
         store.nodes.restored.checks.append(self._is_restored)
 
@@ -60,7 +63,8 @@ class Runtime(Generic[State]):
 
     def _is_restored(self) -> bool:
         """Whether all that is here was seen on the servers that answer now: what one of them had lost is back."""
-        return all(thing.is_blank or (thing.link.is_up and thing.is_settled) for thing in self.things.values())
+        are_settled = all(one.is_blank or (one.link.is_up and one.is_settled) for one in self.things.values())
+        return are_settled and self.just_left.are_stored
 
     @property
     def organisations(self) -> list[str]:
@@ -104,6 +108,11 @@ class Runtime(Generic[State]):
         """Raises NOT_COORDINATOR unless the thing is ours, as far as this node knows."""
         if self._is_closed or not self._store.nodes.may_own(name.id.encode()):
             raise KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
+
+    def check_restored(self) -> None:
+        """Raises while servers may lack what another node is about to put back: taken now, it would be lost."""
+        if self._store.latecomers.may_put_back:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Another node may have what the store lost.")
 
     # -- steps --------------------------------------------------------------------------------------------------
 

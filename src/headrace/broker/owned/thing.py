@@ -166,7 +166,7 @@ class Thing(Generic[State]):
                     await self._finish(*self._open)
                     self._open = None
                 if self.must_go:
-                    await leaving.leave(self)
+                    await leaving.leave(self, self._runtime)
                 if self._waiting and not await self._make_ready():
                     return
                 self._decide_waiting()
@@ -307,6 +307,7 @@ class Thing(Generic[State]):
 
     async def _load(self) -> None:
         """Loads the stored thing, if there is one."""
+        self._runtime.check_restored()
         look = self.confidence.begin(self.outlook.view)
         taken = await self.store.take(*self.name)
         if taken is not None:
@@ -353,7 +354,7 @@ class Thing(Generic[State]):
         if leaving.is_astray(self):
             self._begin_work()
         elif not self._is_working:
-            self.let_go()
+            leaving.hand_over(self, self._runtime)
 
     def _let_go_if_lost(self, error: KafkaError) -> None:
         """A server that took over meanwhile may just not know our token: the next look tells."""

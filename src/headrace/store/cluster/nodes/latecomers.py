@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 _LEASES: Final = 10
 """How long others may take to restore what they have."""
 _POLL_S: Final = 0.05
+_LEASES_WHILE_SERVING: Final = 2
+"""For so long after a change of servers a node that serves takes nothing that others may be about to restore."""
 
 
 class Latecomers:
@@ -30,6 +33,7 @@ class Latecomers:
         self._now_s = store.clock.monotonic_s
         self._noted_in = store.keys.cluster, "heard"
         """The servers on which all that were known before were waited for."""
+        self._servers, self._changed_s = "", 0.0
 
     async def expect(self) -> None:
         """Before this node takes its lease: those that may still come count as alive for a while."""
@@ -51,7 +55,19 @@ class Latecomers:
             await asyncio.sleep(_POLL_S)
             await nodes.refresh()
         if not awaited:
+            self._servers, self._changed_s = nodes.restored.servers(), -math.inf
             await self._link.call("HSET", *self._noted_in, nodes.restored.servers())
+
+    @property
+    def may_put_back(self) -> bool:
+        """Whether other servers answer since a moment ago, and others may not have restored yet what they have."""
+        servers = self._nodes.restored.servers()
+        if servers != self._servers:
+            self._servers, self._changed_s = servers, self._now_s()
+        passed_s = self._now_s() - self._changed_s
+        if passed_s >= self._leases.lease_ms / 1000 * _LEASES_WHILE_SERVING:
+            return False
+        return any(one != self._nodes.me.id for one in self._awaited())
 
     def _awaited(self) -> list[int]:
         nodes = self._nodes
