@@ -175,6 +175,25 @@ async def test_a_row_that_the_next_owner_stored_later_stays(valkey: Valkey, two:
     assert rows(valkey, two.name.id) == {b"me": b"6", b"you": b"7"}
 
 
+async def test_rows_that_an_emptied_store_lost_are_put_back_though_a_node_that_starts_has_taken_the_thing(
+    valkey: Valkey, open_store: OpenStore, tmp_path: Path
+) -> None:
+    """It finds no row of another node, and waits for none."""
+    first = await open_store(node_lease_ms=LEASE_MS)
+    before = Tallies(first)
+    assert await before.ask("a", Add, "me", 1) == 1
+    assert await before.ask("a", Add, "you", 1) == 2
+    async with new_servers(first):
+        valkey.go_back_to(tmp_path)
+    between = Tallies(await open_store(node_lease_ms=LEASE_MS))
+    assert await between.ask("a", Add, "you", 7) == 7
+    await first.leases.wait_up(20)
+    await first.nodes.renew()
+    first.nodes.step_down()
+    await let_go(before)
+    assert (await between.runtime.current(Name("default", "a"))).rows == {"me": 1, "you": 7}
+
+
 async def test_who_stops_writes_back_what_the_store_has_lost(valkey: Valkey, open_store: OpenStore) -> None:
     store = await open_store(node_lease_ms=LEASE_MS)
     tallies = Tallies(store)

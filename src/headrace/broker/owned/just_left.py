@@ -102,16 +102,20 @@ class JustLeft(Generic[State]):
             was_away = seen is None or thing.was_away_since(seen.term)
             taken = None if was_away else await store.take_again(*name, thing.owner, 0, None, leaves=True)
             if taken is None or not taken.nobody_came_between(thing.owner):
-                await stored.put_newer_rows_back(store, kind, name, thing.rows)
+                await self._put_rows_back(thing)
                 return
             if left.claimed is not None:
                 await kind.claim(name, left.claimed)
             await stored.write_back(store, kind, name, taken, (thing.fields, thing.rows), ({}, {}))
         except OwnershipLost:
-            await stored.put_newer_rows_back(store, kind, name, thing.rows)
+            await self._put_rows_back(thing)
         except KafkaError as error:
             extra = {kind.title: name.id, "why": str(error)}
             log.debug(f"a {kind.title} that was left a moment ago is not put back", extra=extra)
+
+    async def _put_rows_back(self, thing: Thing[Any]) -> None:
+        is_emptied = await self._runtime.is_emptied(thing.name)
+        await stored.put_rows_back(thing.store, thing.kind, thing.name, thing.rows, is_emptied=is_emptied)
 
 
 def _is_astray(thing: Thing[Any]) -> bool:

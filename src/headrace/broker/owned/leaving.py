@@ -8,7 +8,7 @@ Not a node that was away: whoever owned the thing meanwhile knows more. It may o
 server that had forgotten us.
 
 Rows are another matter: they count one by one, and of two values the one that was acknowledged later. So a later one is
-put back, whoever owns the thing by now.
+put back, whoever owns the thing by now. So is one that is not there at all, if the server has lost everything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def leave(thing: Thing[Any], runtime: Runtime[Any]) -> None:
         if is_astray(thing):
             await thing.link.wait_up(_PATIENCE_S)
         if is_astray(thing) and (was_away or not await _settles(thing)):
-            await give_up(thing)
+            await give_up(thing, runtime)
     except KafkaError as error:
         title = thing.kind.title
         log.debug(f"a {title} was left without a look at the store", extra={title: thing.name.id, "why": str(error)})
@@ -73,10 +73,11 @@ async def _settles(thing: Thing[Any]) -> bool:
     return True
 
 
-async def give_up(thing: Thing[Any]) -> None:
+async def give_up(thing: Thing[Any], runtime: Runtime[Any]) -> None:
     """Lets a thing go that another process owns by now, or did meanwhile."""
     if is_astray(thing):
-        await stored.put_newer_rows_back(thing.store, thing.kind, thing.name, thing.rows)
+        is_emptied = await runtime.is_emptied(thing.name)
+        await stored.put_rows_back(thing.store, thing.kind, thing.name, thing.rows, is_emptied=is_emptied)
     thing.let_go()
 
 

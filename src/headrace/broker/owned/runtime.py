@@ -114,6 +114,16 @@ class Runtime(Generic[State]):
         if self._store.latecomers.may_put_back:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "Another node may have what the store lost.")
 
+    async def is_emptied(self, name: Name) -> bool:
+        """Whether a thing's server has just lost everything: what is missing there was not deleted.
+
+        It has the leases too, and this node's row was not there: no other server tells.
+        """
+        nodes = self._store.nodes
+        if not self.is_with_leases(name):
+            return False
+        return nodes.outages.is_emptied(self.now_s()) or await self._store.leases.row(nodes.me.id) is None
+
     # -- steps --------------------------------------------------------------------------------------------------
 
     def ask(self, name: Name, event: Any, answer: asyncio.Future[Any]) -> None:

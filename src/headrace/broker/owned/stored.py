@@ -62,17 +62,22 @@ async def write_back(store: OwnedStore, kind: Kind[Any], name: Name, taken: Take
         log.debug(f"a write of a {kind.title} that was not acknowledged is undone", extra={kind.title: name.id})
 
 
-async def put_newer_rows_back(store: OwnedStore, kind: Kind[Any], name: Name, ours: dict[Any, Any]) -> None:
+async def put_rows_back(
+    store: OwnedStore, kind: Kind[Any], name: Name, ours: dict[Any, Any], *, is_emptied: bool
+) -> None:
     """Puts rows back that only this node acknowledged, and the next owner never saw, because the store had lost them.
 
-    A row that is not there at all is left out: the next owner may have deleted it.
+    A row that is not there at all is left out, unless the store is emptied: the next owner may have deleted it.
     """
-    if not any(map(kind.is_recent, ours.values())):
+    if not (is_emptied or any(map(kind.is_recent, ours.values()))):
         return
     seen = await store.rows(*name)
     found = unpacked_rows(kind, name, seen)
-    newer = [row for row, value in found.items() if row in ours and kind.is_newer(ours[row], value)]
-    fields = {kind.row_field(row): kind.pack_row(ours[row]) for row in newer}
+
+    lost = {
+        row: value for row, value in ours.items() if (kind.is_newer(value, found[row]) if row in found else is_emptied)
+    }
+    fields = {kind.row_field(row): kind.pack_row(value) for row, value in lost.items()}
     if fields and await store.replace_rows(*name, seen, fields):
         log.warning(
             f"the store had lost state of a {kind.title} that another node owns: put back",

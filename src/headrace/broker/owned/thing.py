@@ -332,7 +332,7 @@ class Thing(Generic[State]):
         await self._names.list_again(self._owner, is_known=self.confidence.level(view) > Level.ASTRAY)
         taken = await self.store.take_again(*self.name, self._owner, self._outbid, timeline, leaves=self.must_go)
         if taken is None or not taken.nobody_came_between(self._owner):
-            await leaving.give_up(self)
+            await leaving.give_up(self, self._runtime)
             return
         self._owner = taken.owner
         await self._names.claim_again(self.state)

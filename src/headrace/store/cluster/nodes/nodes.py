@@ -253,7 +253,7 @@ class Nodes:
         if not await self._leases.claim(self._mine, instead_of=before) or self.is_leaving:
             return False
         if holder is None:
-            self.outages.lose_rows(asked)
+            self.outages.lose_rows(asked, are_all=self._valid_until > 0)
         self._awake_at, self._valid_until = asked, asked + self._lease_s
         self.term += 1
         await self.refresh()
@@ -371,7 +371,7 @@ class Nodes:
         if before is not None and before != self._timeline:  # it may have lost leases of nodes that are alive
             self.outages.wait_for(self.live, self._now_s(), is_elsewhere=True)
         if all(one.row.token != self._token for one in self.seen):
-            self.outages.lose_rows(self._now_s())
+            self.outages.lose_rows(self._now_s(), are_all=not self.seen)
         if (live := self._alive(self.seen)) != self.live:
             self._change(live)
         self.outages.look(self.seen)

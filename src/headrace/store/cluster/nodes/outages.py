@@ -31,6 +31,7 @@ class Outages:
         self._known_until = 0.0
         self._rows_lost_until = 0.0
         """The store lost the rows of the nodes, too: who has none has not left."""
+        self._emptied_until = 0.0
         self._processes: dict[int, str] = {}
         """The process that last held the lease of a node."""
         self._unseen: set[int] = set()
@@ -66,9 +67,15 @@ class Outages:
         self._processes |= {one.row.node.id: one.row.token for one in seen if one.is_held}
         self._unseen -= {one.row.node.id for one in seen if one.is_held}
 
-    def lose_rows(self, now_s: float) -> None:
-        """Our own row was not there."""
+    def lose_rows(self, now_s: float, *, are_all: bool) -> None:
+        """Our own row was not there; `are_all` if it had been, and there is none of an earlier process, either."""
         self._rows_lost_until = now_s + self._lease_s
+        if are_all:
+            self._emptied_until = self._rows_lost_until
+
+    def is_emptied(self, now_s: float) -> bool:
+        """Whether the server of the leases has just lost everything: an older one would have a row of ours."""
+        return now_s < self._emptied_until
 
     def survivors(self, seen: list[SeenLease], now_s: float) -> dict[int, Node]:
         """Nodes from before an outage that did not leave gracefully; all of them, if the store lost its rows."""

@@ -33,14 +33,14 @@ OWNED_SOURCES = {
         redis.call('PERSIST', KEYS[1])
         return {before, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
     """,
-    # By a process that owned it before: rows, where they are as it saw them. Whoever owns it now has to read them: it
-    # finds another token. ARGV: process; then field, value as it was seen, value.
+    # By a process that owned it before: rows, where they are as it saw them, or empty if there was none. Whoever owns
+    # it now has to read them: it finds another token. ARGV: process; then field, value as it was seen, value.
     "replace_owned_rows": """
         local before = redis.call('HGET', KEYS[1], 'owner')
         if not before or redis.call('PTTL', KEYS[1]) >= 0 then return 0 end
         local replaced = 0
         for at = 2, #ARGV, 3 do
-            if redis.call('HGET', KEYS[2], ARGV[at]) == ARGV[at + 1] then
+            if (redis.call('HGET', KEYS[2], ARGV[at]) or '') == ARGV[at + 1] then
                 redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 2])
                 replaced = replaced + 1
             end

@@ -205,7 +205,7 @@ class OwnedStore:
         slot, copied = self._topology.slot_of(both[0]), self._topology.copied
         arguments: list[Argument] = [self._process]
         for field, value in rows.items():
-            arguments += (field, seen[field], value)
+            arguments += (field, seen.get(field, b""), value)
         place = slot.place
         replaced: int = await slot.scripts.run_here("replace_owned_rows", both, arguments)
         await copied.confirm(slot, place, both[0])
