@@ -93,25 +93,33 @@ class JustLeft(Generic[State]):
         self._seen |= back
 
     async def _put_one_back(self, left: _Left) -> None:
-        thing, seen = left.thing, left.thing.confidence.seen
-        kind, store, name = thing.kind, thing.store, thing.name
-        if name in self._runtime.things:
+        thing, kind = left.thing, left.thing.kind
+        if thing.name in self._runtime.things:
             return
         try:
-            await store.enlist(*name)
-            was_away = seen is None or thing.was_away_since(seen.term)
-            taken = None if was_away else await store.take_again(*name, thing.owner, 0, None, leaves=True)
-            if taken is None or not taken.nobody_came_between(thing.owner):
+            if not await self._has_put_back(left):
                 await self._put_rows_back(thing)
-                return
+        except KafkaError as error:
+            extra = {kind.title: thing.name.id, "why": str(error)}
+            log.debug(f"a {kind.title} that was left a moment ago is not put back", extra=extra)
+
+    async def _has_put_back(self, left: _Left) -> bool:
+        """False if another process has taken it there."""
+        thing, seen = left.thing, left.thing.confidence.seen
+        kind, store, name = thing.kind, thing.store, thing.name
+        if seen is None or thing.was_away_since(seen.term):
+            return False
+        await store.enlist(*name)
+        try:
+            taken = await store.take_again(*name, thing.owner, 0, None, leaves=True)
+            if taken is None or not taken.nobody_came_between(thing.owner):
+                return False
             if left.claimed is not None:
                 await kind.claim(name, left.claimed)
             await stored.write_back(store, kind, name, taken, (thing.fields, thing.rows), ({}, {}))
         except OwnershipLost:
-            await self._put_rows_back(thing)
-        except KafkaError as error:
-            extra = {kind.title: name.id, "why": str(error)}
-            log.debug(f"a {kind.title} that was left a moment ago is not put back", extra=extra)
+            return False
+        return True
 
     async def _put_rows_back(self, thing: Thing[Any]) -> None:
         is_emptied = await self._runtime.is_emptied(thing.name)
