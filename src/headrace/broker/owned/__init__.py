@@ -15,7 +15,7 @@ The rules, and where they are kept:
 3. Cached state is only as good as the last sign of trouble (`store/confidence.py`). After one the thing is taken
    again: if another node owned it meanwhile, the cache is dropped; if the store went back in time, it gets back what
    was acknowledged. Its names, which may be on a server that is away, are written again only if they may be lost
-   (`names.py`).
+   (`names.py`). That goes for what was left to another node within a lease, too (`just_left.py`).
 4. A name without stored state leaves nothing behind (`runtime.py`).
 5. The owner loads its things without being asked, because their timers must fire (`upkeep.py`).
 """
