@@ -41,7 +41,7 @@ class Latecomers:
         if await self._link.call("HGET", *self._noted_in) == restored.servers().encode():
             return
         others = (row for row in await self._leases.rows() if row.node.id != me.id and not row.node.shares_address(me))
-        late = [row.node for row in others if row.state == "serving" and restored.is_behind(row)]
+        late = [row.node for row in restored.behind(row for row in others if row.state == "serving")]
         self._nodes.outages.wait_for(late, self._now_s())
 
     async def wait(self) -> None:
@@ -73,4 +73,4 @@ class Latecomers:
         nodes = self._nodes
         held = {one.row.node.id for one in nodes.seen if one.is_held}
         late = nodes.outages.survivors(nodes.seen, self._now_s()).keys() - held - {nodes.me.id}
-        return sorted(late | {one.row.node.id for one in nodes.seen if nodes.restored.is_awaited(one)})
+        return sorted(late.union(nodes.restored.awaited(nodes.seen)))

@@ -30,16 +30,16 @@ class Restored:
 
     def by_all(self, seen: Iterable[SeenLease]) -> bool:
         """Whether this node has nothing left to look at, and all that were awake say the same."""
-        return self._is_all() and not any(self.is_awaited(one) for one in seen)
+        return self._is_all() and not self.awaited(seen)
 
-    def is_awaited(self, one: SeenLease) -> bool:
-        """Whether a node that was awake may have something to restore."""
-        return one.was_awake and self.is_behind(one.row)
+    def awaited(self, seen: Iterable[SeenLease]) -> list[int]:
+        """Nodes that were awake and may have something to restore."""
+        return [row.node.id for row in self.behind(one.row for one in seen if one.was_awake)]
 
-    def is_behind(self, row: Registration) -> bool:
-        """Whether a node restored all on other servers, or on earlier runs of these."""
+    def behind(self, rows: Iterable[Registration]) -> list[Registration]:
+        """Those whose nodes restored all on other servers, or on earlier runs of these."""
         servers = self.servers()
-        return bool(servers and row.restored_on) and row.restored_on != servers
+        return [row for row in rows if servers and row.restored_on not in ("", servers)]
 
     def _is_all(self) -> bool:
         return all(check() for check in self.checks)
