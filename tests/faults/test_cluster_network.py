@@ -81,9 +81,15 @@ class CutOffLoad(ClusterLoad):
         self._know_each_other()
 
     def forget_connections_to_servers(self) -> None:
-        """Those that are open go silent, and new ones work."""
+        """Those that are open go silent, and new ones work.
+
+        Over once groups are owned again: while the leases' server is silent, nobody takes one that was just let go.
+        """
         for relay in self._to_server.values():
             relay.lose_track()
+        self._know_each_other()
+        for group in self.groups:
+            group.goes_on(self.places)
         self.sender.goes_on()
 
     def cut_nodes_from_each_other(self) -> None:
